@@ -59,7 +59,7 @@ test: install-test
 # catalogue of damage: the tests take a sample of each. Then kills, two runs at once and full disks (as root), each against
 # an undisturbed run.
 faults: install-test
-	FCPOWER_FAULTS=all $(BIN)/python -m pytest -q tests/test_dry_run_is_the_run.py tests/doors tests/test_damaged_series.py
+	FCPOWER_FAULTS=all $(BIN)/python -m pytest -q tests/test_dry_run_is_the_run.py tests/doors
 	$(BIN)/python benchmarks/faults.py
 
 lint: install-test

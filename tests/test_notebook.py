@@ -83,17 +83,6 @@ def test_connectomes_of_people_are_those_of_their_series_put_end_to_end(cohort):
         cohort.connectomes[PEOPLE]
 
 
-def test_matrices_are_read_when_they_are_asked_for():
-    from fcpower_bids.notebook import Matrices
-
-    asked = []
-    matrices = Matrices(lambda row: asked.append(row) or np.full((2, 2), float(row)), 5, 2)
-    assert (len(matrices), matrices.shape, asked) == (5, (5, 2, 2), [])
-    assert matrices[3][0, 0] == 3
-    assert [one[0, 0] for one in matrices] == [0, 1, 2, 3, 4]
-    assert asked == [3, 0, 1, 2, 3, 4]
-
-
 def test_features_are_those_of_the_transformer(cohort):
     connectomes = cohort.connectomes
     ours = fcpower_bids.SpectralPower(0.35).fit_transform(connectomes)

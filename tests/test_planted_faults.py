@@ -150,13 +150,6 @@ def test_families_that_nobody_declared_are_named(check, planted):
     assert check()[0].empty
 
 
-def test_a_table_of_the_dataset_without_people_is_said_where_its_column_is_asked_for(check, planted):
-    cohort, _ = planted
-    cohort.phenotypes = cohort.phenotypes.iloc[:0]
-    _, told = check(code=3)
-    assert "The column 'age' is missing for everybody: its table has no rows; leave it out." in told
-
-
 def test_people_without_scan_and_scans_without_phenotypes_are_counted(check, planted):
     cohort, _ = planted
     table = cohort.phenotypes

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import sys
-import time
-
 import pytest
 
 from fcpower_bids import progress
@@ -22,22 +18,3 @@ def test_a_loop_is_announced_after_a_while_and_not_when_quiet(capsys, monkeypatc
     told = capsys.readouterr()
     assert ("folds" in told.err) == speaks
     assert not told.out
-
-
-class Terminal(io.StringIO):
-    """Somebody watches."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize(
-    ("stream", "least", "most"), [(io.StringIO, 0, 3), (Terminal, 8, 100)], ids=["log", "terminal"]
-)
-def test_a_log_gets_a_line_now_and_then_and_a_terminal_one_that_moves(monkeypatch, stream, least, most):
-    told = stream()
-    monkeypatch.setattr(sys, "stderr", told)
-    monkeypatch.setattr(progress, "PATIENCE", 0.0)
-    for _ in track(range(15), "folds", choose(quiet=False)):
-        time.sleep(0.11)
-    assert least <= told.getvalue().count("folds") <= most

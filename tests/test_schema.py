@@ -26,7 +26,7 @@ def test_no_table_or_column_is_declared_twice_or_for_nothing():
     assert {row["key"] for row in rows} == {key for _, key in used}
     assert len(TABLES) == len(read_rows("tables.tsv")) > 40
     assert {table.owner for table in TABLES.values()} - set(ANALYSES) == {
-        *("cohort", "participant", "measure", "predict", "pretrain"),
+        *("cohort", "participant", "measure", "predict", "pretrain")
     }
     assert all(len(row["meaning"]) > 2 and row["kind"] in ("", "text", "p", "flag") for row in rows)
     assert all(set(table.keys) <= set(table.needed) for table in TABLES.values())

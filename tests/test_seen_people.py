@@ -5,6 +5,8 @@ From the images to the page, by the commands.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -42,6 +44,10 @@ def test_embeddings_do_not_say_where_the_weights_lie(study):
     assert not telling(study / "out", [str(study)], "logs", "work")
     about = next((study / "out").rglob("*_embedding.json")).read_text()
     assert '"weights": "model"' in about
+    page = (study / "out" / "sub-01.html").read_text()
+    (digest,) = re.findall(r'"sha256": "(\w+)"', about)
+    assert "Embedding by fbert" in page
+    assert f"sha256 {digest}" in page
 
 
 def group(study, *options: str) -> int:

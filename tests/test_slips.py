@@ -78,9 +78,7 @@ STEPS = {
         "FloatingPointError",
     ),
     "measure": Slip(
-        "fcpower_bids.outputs.recording.spectrum_summary",
-        raising(AttributeError("rank")),
-        "AttributeError",
+        "fcpower_bids.outputs.recording.spectrum_summary", raising(AttributeError("rank")), "AttributeError"
     ),
     "quality": Slip(
         "fcpower_bids.outputs.recording.band_leakage", raising(ZeroDivisionError("0")), "ZeroDivisionError"

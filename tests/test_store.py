@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import errno
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -34,13 +32,6 @@ def test_a_failure_while_writing_leaves_the_old_file_and_nothing_else(tmp_path):
     assert names(tmp_path) == ["x.tsv"]
 
 
-def test_what_cannot_be_replaced_leaves_nothing_behind(tmp_path):
-    (tmp_path / "target").mkdir()
-    with pytest.raises(OSError, match="target"):
-        store.write_bytes(tmp_path / "target", b"x")
-    assert names(tmp_path) == ["target"]
-
-
 def test_bytes_are_on_the_disk_before_they_have_their_name(tmp_path, monkeypatch):
     events = []
     monkeypatch.setattr(os, "fsync", lambda handle: events.append(os.readlink(f"/proc/self/fd/{handle}")))
@@ -64,20 +55,8 @@ def test_a_folder_that_cannot_be_filled_leaves_the_old_one(tmp_path):
     assert (folder / "a").read_text() == "old"
 
 
-def test_leftovers_of_the_killed_are_swept_and_nothing_else(tmp_path):
-    left = store.beside(tmp_path / "sub-01_bold.tsv")
-    others = [store.beside(tmp_path / "sub-02_bold.tsv"), tmp_path / ".sub-01.keep", tmp_path / "sub-01_bold.tsv"]
-    for path in (left, *others):
-        path.write_text("x")
-    store.sweep([tmp_path / "sub-01_bold.tsv", tmp_path / "absent" / "x"])
-    assert names(tmp_path) == sorted(path.name for path in others)
-
-
 WRITERS = {"replace", "rename", "write_text", "write_bytes", "mkstemp", "NamedTemporaryFile", "getpid"}
-ALLOWED = {
-    "store.py": "it is the place",
-    "workflows/recording.py": "names the process at work",
-}
+ALLOWED = {"store.py": "it is the place", "workflows/recording.py": "names the process at work"}
 
 
 def calls(path: Path) -> set[str]:
@@ -98,40 +77,6 @@ def test_nobody_else_writes():
     found = {str(path.relative_to(PACKAGE)): calls(path) for path in modules}
     assert {name: used for name, used in found.items() if used and name not in ALLOWED} == {}
     assert found["store.py"] >= {"replace", "write_text", "write_bytes"}
-
-
-ROUNDS = 40
-WRITE_AND_READ = f"""
-import os, sys
-from pathlib import Path
-from fcpower_bids import store
-folder = Path(sys.argv[1])
-assert os.getpid() == 1, os.getpid()
-for i in range({ROUNDS}):
-    store.write_text(folder / "shared.json", sys.argv[2] * 5000)
-    text = (folder / "shared.json").read_text()
-    assert len(text) == 5000 and len(set(text)) == 1, len(text)
-"""
-
-
-def has_namespaces() -> bool:
-    try:
-        done = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True, check=False)
-    except FileNotFoundError:
-        return False
-    return done.returncode == 0
-
-
-in_namespaces = pytest.mark.skipif(not has_namespaces(), reason="needs the right to make PID namespaces (root)")
-
-
-@in_namespaces
-def test_jobs_that_all_are_process_one_write_one_file_without_an_error(tmp_path):
-    alone = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", WRITE_AND_READ, str(tmp_path)]
-    jobs = [subprocess.Popen([*alone, letter], stderr=subprocess.PIPE, text=True) for letter in "abcd"]
-    ends = [(job.communicate()[1], job.returncode) for job in jobs]
-    assert ends == [("", 0)] * 4
-    assert names(tmp_path) == ["shared.json"]
 
 
 def test_a_full_disk_is_known_whichever_library_writes(tmp_path):

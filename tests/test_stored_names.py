@@ -155,11 +155,7 @@ KNOWN = {
         "output_dir / 'logs' / 'crashes' / f'{name}.txt'",
     ),
     # words of the command line
-    "cli/commands.py": (
-        "options.folder / 'weights' / name.rpartition('/')[2]",
-        "source / file",
-        "target / file.name",
-    ),
+    "cli/commands.py": ("options.folder / 'weights' / name.rpartition('/')[2]", "source / file", "target / file.name"),
     "reports/person.py": ("settings.output_dir / f'{title}.html'", "output_dir / f'{page}.html'"),
     "cohort/recordings.py": ("output_dir / LOCKS / path.name",),
     "clinic/predict.py": ("output_dir / 'group' / 'predicted' / f'{name}.tsv'",),
@@ -195,10 +191,7 @@ KNOWN = {
     ),
     "clinic/fit.py": ("folder / f'{stem}{digest}_model'",),
     "pretrain/packing.py": ("folder / name",),
-    "pretrain/corpus.py": (
-        "folder / name",
-        "folder / f'{kind}-{int(shard):05d}.safetensors'",
-    ),
+    "pretrain/corpus.py": ("folder / name", "folder / f'{kind}-{int(shard):05d}.safetensors'"),
     # the one way, stored_path itself, and locks by the names of files of ours
     "store.py": ("folder / name", "output_dir / LOCKS / name", "output_dir / LOCKS / path.name"),
     "pretrain/train.py": ("self.path / 'checkpoints' / f'step-{step:07d}'",),

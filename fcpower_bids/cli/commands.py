@@ -73,8 +73,7 @@ def predict(argv: Sequence[str] | None = None) -> int:
 def prefetch_parser() -> argparse.ArgumentParser:
     """Return the parser of ``prefetch``."""
     parser = Parser(
-        prog="fcpower_bids prefetch",
-        description="Fill a folder with atlases and weights for runs without network.",
+        prog="fcpower_bids prefetch", description="Fill a folder with atlases and weights for runs without network."
     )
     parser.add_argument("--folder", type=Path, required=True, help="where to put the files")
     parser.add_argument("--atlas", nargs="+", help="atlas names [Schaefer400, if no weights are asked for]")

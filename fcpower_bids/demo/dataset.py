@@ -289,7 +289,7 @@ def write_recording(
     physiology = draw_physiology(len(clean), share_of_spikes, design.nuisance, rng)
     painted = clean + draw_nuisance(physiology, clean.shape[1], design.nuisance, rng)
     voxels = paint_recording(head, painted, physiology, design, rng)
-    confounds, metadata = build_confounds(head, voxels, physiology, design)
+    confounds = build_confounds(head, voxels, physiology, design)
     columns = {
         name: ["n/a" if np.isnan(value) else f"{value:.10g}" for value in column] for name, column in confounds.items()
     }
@@ -306,7 +306,7 @@ def write_recording(
             {"RepetitionTime": design.repetition_time, "Resolution": RESOLUTION, **about}
         ),
         f"{space}desc-brain_mask.json": encode_json({"Resolution": RESOLUTION, "Type": "Brain"}),
-        f"{scanned}desc-confounds_timeseries.json": encode_json(metadata),
+        f"{scanned}desc-confounds_timeseries.json": encode_json({"csf": {"Method": "Mean"}}),
     }
     for name, content in texts.items():
         write_file(folder / DERIVATIVES / f"sub-{scan[0]}" / f"ses-{scan[1]}" / "func" / name, content)

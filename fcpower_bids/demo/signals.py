@@ -301,74 +301,48 @@ def encode_nifti(volume: NDArray[np.generic], affine: FloatArray, repetition_tim
 
 
 Columns = dict[str, FloatArray]
-Metadata = dict[str, dict[str, Any]]
 
 MOTION = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
 CUTOFF_SECONDS = 128.0
-JENKINSON_RADIUS = 80.0
-OUTLIER_DVARS = 1.5
 FEWEST_COMPONENTS = 5
 EXPLAINED = 0.5
-MOST_VARIABLE = 0.02
-"""Share of the voxels, those with the largest variance."""
 DECIMALS = 6
 """Of principal components. BLAS kernels disagree by 2e-15 about them, so the table is the same on every processor."""
 
 
-def build_confounds(
-    head: Head, voxels: FloatArray, physiology: Physiology, design: DemoDesign
-) -> tuple[Columns, Metadata]:
-    """Measure every confound of fMRIPrep that the demo's voxels (V, T) allow: columns (T,)."""
-    n_first = len(FIRST_VOLUMES) if design.nuisance > 0 else 0
-    tissue = head.csf | head.white_matter
-    variance = voxels[:, n_first:].var(axis=1)
-    restless = variance >= np.quantile(variance, 1 - MOST_VARIABLE)
+def build_confounds(head: Head, voxels: FloatArray, physiology: Physiology, design: DemoDesign) -> Columns:
+    """Measure the confounds that strategies read, under the names of fMRIPrep, on voxels (V, T): (T,) each."""
+    n_volumes, n_first = voxels.shape[1], len(FIRST_VOLUMES) if design.nuisance > 0 else 0
     columns: Columns = {}
     for name, members in (("global_signal", ...), ("csf", head.csf), ("white_matter", head.white_matter)):
-        columns |= _expand(name, voxels[members].mean(axis=0), scale_derivative_first=True)
-    columns |= {"csf_wm": voxels[tissue].mean(axis=0), "tcompcor": voxels[restless].mean(axis=0)}
-    # DVARS of the brain (intensity units), framewise displacement and RMS displacement (mm); NaN at first
-    dvars, moved = np.sqrt(np.mean(np.diff(voxels, axis=1) ** 2, axis=0)), np.diff(physiology.motion, axis=0)
-    # Jenkinson 1999 for small angles: the trace of the squared rotation difference is twice the squared angles.
-    squared = (moved[:, :3] ** 2).sum(axis=1) + 0.4 * JENKINSON_RADIUS**2 * (moved[:, 3:] ** 2).sum(axis=1)
-    displacement = physiology.displacement[1:]
-    measured = {"std_dvars": dvars / np.median(dvars), "dvars": dvars, "framewise_displacement": displacement}
-    for name, values in (measured | {"rmsd": np.sqrt(squared)}).items():
+        columns |= _expand(name, voxels[members].mean(axis=0))
+    # DVARS of the brain (intensity units) and framewise displacement (mm); NaN at first
+    measured = {"dvars": np.sqrt(np.mean(np.diff(voxels, axis=1) ** 2, axis=0))}
+    for name, values in (measured | {"framewise_displacement": physiology.displacement[1:]}).items():
         columns[name] = np.concatenate([[np.nan], values])
-    metadata: Metadata = {name: {"Method": "Mean"} for name in ("csf", "global_signal", "white_matter")}
     # unit-norm cosines slower than 128 s (K, T), without the constant; zero before the steady state
-    n_steady = voxels.shape[1] - n_first
+    n_steady = n_volumes - n_first
     order = int(2 * n_steady * design.repetition_time / CUTOFF_SECONDS)
     phase = np.pi * (np.arange(n_steady) + 0.5) / n_steady
-    cosines = np.zeros((order, voxels.shape[1]))
+    cosines = np.zeros((order, n_volumes))
     cosines[:, n_first:] = np.sqrt(2 / n_steady) * np.cos(np.outer(np.arange(1, order + 1), phase))
-    masks = {"t": (restless, None), "c": (head.csf, "CSF"), "w": (head.white_matter, "WM"), "a": (tissue, "combined")}
-    for letter, (members, mask) in masks.items():
-        components, described = _find_components(voxels[members], cosines, n_first, letter, mask)
-        columns |= components
-        metadata |= described
+    for letter, members in (("c", head.csf), ("w", head.white_matter)):
+        columns |= _find_components(voxels[members], cosines, n_first, letter)
     columns |= {f"cosine{index:02d}": cosine for index, cosine in enumerate(cosines)}
-    columns |= _mark("non_steady_state_outlier", np.arange(n_first), voxels.shape[1])
+    columns |= {f"non_steady_state_outlier{index:02d}": np.eye(1, n_volumes, index)[0] for index in range(n_first)}
     for index, name in enumerate(MOTION):
-        columns |= _expand(name, physiology.motion[:, index], scale_derivative_first=False)
-    jumps = (columns["framewise_displacement"] > OUTLIER_DISPLACEMENT) | (columns["std_dvars"] > OUTLIER_DVARS)
-    steady = np.arange(voxels.shape[1]) > n_first
-    columns |= _mark("motion_outlier", np.flatnonzero(jumps & steady), voxels.shape[1])
-    return columns, metadata
+        columns |= _expand(name, physiology.motion[:, index])
+    return columns
 
 
-def _expand(name: str, series: FloatArray, scale_derivative_first: bool) -> Columns:
-    """A column with its derivative and the squares of both, in the two orders that fMRIPrep writes."""
+def _expand(name: str, series: FloatArray) -> Columns:
+    """A column with its derivative and the squares of both."""
     derivative = np.diff(series, prepend=np.nan)
-    square = {f"{name}_power2": series**2}
-    derivative_square = {f"{name}_derivative1_power2": derivative**2}
-    squares = derivative_square | square if scale_derivative_first else square | derivative_square
+    squares = {f"{name}_power2": series**2, f"{name}_derivative1_power2": derivative**2}
     return {name: series, f"{name}_derivative1": derivative} | squares
 
 
-def _find_components(
-    voxels: FloatArray, cosines: FloatArray, n_first: int, letter: str, mask: str | None
-) -> tuple[Columns, Metadata]:
+def _find_components(voxels: FloatArray, cosines: FloatArray, n_first: int, letter: str) -> Columns:
     """Principal components of high-passed, standardised voxels, enough for half of their variance and at least five."""
     series, slow = voxels[:, n_first:], cosines[:, n_first:]
     series = series - series.mean(axis=1, keepdims=True)
@@ -376,27 +350,12 @@ def _find_components(
     series /= series.std(axis=1, keepdims=True)
     values, vectors = np.linalg.eigh(series.T @ series)
     values, vectors = values[::-1], vectors[:, ::-1]
-    share = values / values.sum()
-    enough = int(np.searchsorted(np.cumsum(share), EXPLAINED)) + 1
+    enough = int(np.searchsorted(np.cumsum(values / values.sum()), EXPLAINED)) + 1
     columns: Columns = {}
-    metadata: Metadata = {}
     for index in range(max(enough, FEWEST_COMPONENTS)):
-        name = f"{letter}_comp_cor_{index:02d}"
         # The largest entry is positive, so that the table does not depend on the LAPACK at hand; adding 0 takes the
         # sign from what rounds to zero.
         sign = np.sign(vectors[np.argmax(np.abs(vectors[:, index])), index])
-        columns[name] = np.concatenate([np.zeros(n_first), np.round(sign * vectors[:, index], DECIMALS) + 0.0])
-        metadata[name] = {
-            "CumulativeVarianceExplained": round(float(share[: index + 1].sum()), DECIMALS),
-            **({"Mask": mask} if mask else {}),
-            "Method": "aCompCor" if mask else "tCompCor",
-            "Retained": True,
-            "SingularValue": round(float(np.sqrt(values[index])), DECIMALS),
-            "VarianceExplained": round(float(share[index]), DECIMALS),
-        }
-    return columns, metadata
-
-
-def _mark(name: str, volumes: NDArray[np.int64], n_volumes: int) -> Columns:
-    """One column per volume, 1 there and 0 elsewhere."""
-    return {f"{name}{index:02d}": np.eye(1, n_volumes, int(volume))[0] for index, volume in enumerate(volumes)}
+        component = np.round(sign * vectors[:, index], DECIMALS) + 0.0
+        columns[f"{letter}_comp_cor_{index:02d}"] = np.concatenate([np.zeros(n_first), component])
+    return columns

@@ -21,7 +21,7 @@ from fcpower_bids.imaging.streaming import VolumeFigures
 from fcpower_bids.outputs.recording import Named, Results, write_recording
 from fcpower_bids.outputs.tables import read_series
 from fcpower_bids.records import Atlas, Cleaning, ParcelSeries, Recording, Slices
-from fcpower_bids.reports.brains import write_previews
+from fcpower_bids.reports.figures import write_previews
 from fcpower_bids.resources import peak_megabytes
 from fcpower_bids.settings import CLEANING, Participant
 from fcpower_bids.store import parse_json

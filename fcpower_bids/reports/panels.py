@@ -20,8 +20,8 @@ from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json, read_matrix, read_series
 from fcpower_bids.reports import figures
 from fcpower_bids.reports.accounts import Account, Parcellation, View, read_columns, read_parcellation
-from fcpower_bids.reports.brains import Preview, draw_brain, make_preview, median_tsnr, read_preview, read_slices
 from fcpower_bids.reports.charts import draw_curves, draw_row_bars, network_spans
+from fcpower_bids.reports.figures import Preview, draw_brain, make_preview, median_tsnr, read_preview, read_slices
 from fcpower_bids.reports.page import Panel, make_panel, relative_link
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.transforms.connectomes import TRANSFORMS

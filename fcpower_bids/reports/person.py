@@ -33,8 +33,8 @@ from fcpower_bids.reports.accounts import (
     read_accounts,
     read_parcellation,
 )
-from fcpower_bids.reports.brains import read_thumbnail
 from fcpower_bids.reports.charts import draw_standing
+from fcpower_bids.reports.figures import read_thumbnail
 from fcpower_bids.reports.methods import AtlasFacts, all_references, methods_text, to_html
 from fcpower_bids.reports.page import relative_link, render_page, write_page
 from fcpower_bids.reports.panels import make_panels

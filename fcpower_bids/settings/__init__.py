@@ -123,11 +123,7 @@ class Places(Choices):
     level: str
     work_dir: Path | None = option(None, "resources", "folder for intermediate results [OUTPUT_DIR/work]", "-w")
 
-    replace: bool = option(
-        False,
-        "other",
-        "outputs of another question, source or cleaning may be replaced",
-    )
+    replace: bool = option(False, "other", "outputs of another question, source or cleaning may be replaced")
     name: str = option("", "group", "results go to group/NAME/ and group_NAME.html [group/ and group.html]")
 
     @property
@@ -281,12 +277,7 @@ class Pretraining(Choices):
         "outputs of another cohort, whose --targets, else identification, choose the checkpoint",
         in_file=True,
     )
-    accept_unproven: bool = option(
-        False,
-        "pretrain",
-        "exit with 0 also where it is not proven",
-        in_file=True,
-    )
+    accept_unproven: bool = option(False, "pretrain", "exit with 0 also where it is not proven", in_file=True)
     checkpoint_every: int = option(2000, "pretrain", "steps between checkpoints", in_file=True)
     checkpoint_minutes: float = option(15.0, "pretrain", "also save this often; 0: only the above", in_file=True)
     window: int = option(80, "pretrain", "volumes that the student sees", in_file=True)

@@ -136,8 +136,7 @@ class GroupLevel(Choices):
         in_file=True,
     )
     permutations: int | None = refines(
-        None,
-        "of each prediction [up to 1000, at a third of its cost; none with other presets] and of edges [1000]",
+        None, "of each prediction [up to 1000, at a third of its cost; none with other presets] and of edges [1000]"
     )
     exclude_file: Path | None = asks(None, "TSV of what to leave out [OUTPUT_DIR/exclude.tsv]")
     max_mean_fd: float | None = asks(None, "leave out recordings with a higher mean FD (mm)")
@@ -169,10 +168,7 @@ class GroupLevel(Choices):
         None, "edges: |t| above which edges form networks [that of p = 0.001]", reader="edges", in_file=True
     )
     slow_controls: bool = refines(
-        False,
-        "spectral_controls: also filters learned in the folds",
-        reader="spectral_controls",
-        in_file=True,
+        False, "spectral_controls: also filters learned in the folds", reader="spectral_controls", in_file=True
     )
 
     @property

@@ -288,10 +288,7 @@ CHANGED = {
     "one motion column": (lambda folder: freeze(folder, "rot_y"), "rot_y of the table has one value"),
     "two motion columns": (lambda folder: freeze(folder, "trans_x", "rot_z"), "trans_x and rot_z of the table have"),
     "another repetition time": (lambda folder: state(folder, 2.52), "2.52 s by the sidecar, which is used, and 2.5 s"),
-    "eight bits": (
-        lambda folder: set_header(file_of(folder, BOLD), dtype=np.uint8),
-        "in 8 bits",
-    ),
+    "eight bits": (lambda folder: set_header(file_of(folder, BOLD), dtype=np.uint8), "in 8 bits"),
 }
 
 

@@ -60,13 +60,6 @@ def test_accents_are_written_in_one_way_but_in_paths():
     assert settings.output_dir.name == apart
 
 
-def test_what_is_given_twice_is_given_once():
-    chosen = parse_settings(
-        [*BASE, "--transforms", "power", "fisher_z", "--transforms", "power", "--task-id", "1", "1"]
-    )
-    assert (chosen.transforms, chosen.task_id) == (("power", "fisher_z"), ("1",))
-
-
 def test_all_mistakes_are_told_at_once():
     with pytest.raises(UsageError) as caught:
         parse_settings([*BASE, "--high-pass", "0.1", "--alpha", "2", "--min-coverage", "3", "--atals", "x"])
@@ -108,11 +101,6 @@ def test_each_mistake_has_its_sentence(arguments, message):
     group = {"--targets", "--folds", "--equal-minutes"} & set(arguments)
     with pytest.raises(UsageError, match=message):
         parse_settings([*BASE[:-1], "group" if group else "participant", *arguments])
-
-
-def test_the_output_may_not_be_the_input(tmp_path):
-    with pytest.raises(UsageError, match="is the input folder"):
-        parse_settings([str(tmp_path), str(tmp_path), "participant"])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from fcpower_bids.core.regression.targets import drawn_rows, permuted_rows
-from tests.doors.ways_on import run, table
+from fcpower_bids.outputs.tables import read_table as table
+from tests.cases.people import run
 from tests.test_protocols import climb, inner_score, ridge
 
 PEOPLE, SITES, PARCELS, PERMUTATIONS, SEED = 30, ("north",) * 12 + ("south",) * 18, 5, 19, 7
@@ -52,7 +53,7 @@ def group(root, name, *options):
     ended = run(
         root / "bids", root / "out", "group", "-d", f"list={root / 'list.tsv'}", "--name", name, *COMMON, *options
     )
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.err
     return root / "out" / "group" / name
 
 

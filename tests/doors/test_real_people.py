@@ -17,10 +17,10 @@ from nilearn.datasets import load_mni152_brain_mask
 from nilearn.image import resample_to_img
 
 from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.demo.__main__ import main as demo
 from fcpower_bids.demo.dataset import CENTRES
-from fcpower_bids.outputs.tables import read_matrix, read_table
-from tests.doors.ways_on import run, table
+from fcpower_bids.outputs.tables import read_matrix
+from fcpower_bids.outputs.tables import read_table as table
+from tests.cases.people import run
 from tests.elsewhere.sources import read_connectome
 
 STAGES = Path(__file__).parents[2] / "examples" / "stages"
@@ -54,17 +54,11 @@ def test_the_series_are_those_of_the_source(shared, series):
     assert {key.split("_")[0] for key in series} == twice
 
 
-def test_the_people_are_those_of_the_source(shared):
-    own, source = table(STAGES / "participants.tsv"), table(shared / "data" / "stages" / "participants.tsv")
-    there = source.drop_duplicates("participant_id").set_index("participant_id").loc[own["participant_id"]]
-    assert there[own.columns[1:]].reset_index(drop=True).equals(own[own.columns[1:]])
-
-
 def test_identification_of_37_people_is_the_published_one(series, tmp_path):
     source = ("-d", f"list={STAGES / 'list.tsv'}")
     ended = run(STAGES, tmp_path / "out", "group", *source, "--analyses", "fingerprinting", "--nprocs", "2")
-    assert ended.code == 0, ended.said
-    found = read_table(tmp_path / "out" / "group" / "identification.tsv").set_index("representation")
+    assert ended.code == 0, ended.err
+    found = table(tmp_path / "out" / "group" / "identification.tsv").set_index("representation")
     written = found["accuracy"]
     cells = [
         f"{100 * row['accuracy']:.0f} % ({100 * row['ci_low']:.0f} to {100 * row['ci_high']:.0f})"
@@ -105,27 +99,6 @@ def test_parcels_lie_around_the_centres_of_their_atlas(painted):
     distance = np.linalg.norm(rows[["x", "y", "z"]].to_numpy() - centres[["x", "y", "z"]].to_numpy(), axis=1)
     assert rows["name"].tolist() == centres["name7"].tolist()
     assert np.quantile(distance, 0.95) < 8
-
-
-@pytest.mark.parametrize("what", ["nothing there", "a folder with files"])
-def test_a_wrong_folder_is_one_sentence(tmp_path, capsys, what):
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "file").write_text("")
-    place, source = (tmp_path / "new", tmp_path / "none") if what == "nothing there" else (tmp_path / "full", STAGES)
-    assert demo([str(place), "--series", str(source)]) == 2
-    said = capsys.readouterr().err
-    assert ("examples/stages" if what == "nothing there" else "not an empty folder") in said
-
-
-def test_one_session_is_the_first_of_both_in_whole_numbers(painted_people, tmp_path):
-    words = ["--series", str(STAGES), "--subjects", "1", "--sessions", "1"]
-    assert demo([str(tmp_path / "bids"), *words]) == 0
-    (bold,) = (tmp_path / "bids").rglob("*_bold.nii.gz")
-    other = painted_people / "in" / bold.relative_to(tmp_path / "bids")
-    assert bold.read_bytes() == other.read_bytes()
-    image = nib.load(bold)
-    assert image.get_data_dtype() == np.int16
-    assert (np.asarray(image.dataobj).max(axis=(0, 1, 2)) < 2**15 - 1).all()
 
 
 # Views of the head
@@ -258,6 +231,6 @@ def test_an_atlas_whose_left_is_on_the_right_is_refused(root, tmp_path):
     flip_the_atlas(root)
     ended = participant(root)
     assert ended.code == 2
-    assert images(root)[2].name in ended.said
-    assert "is flipped: the parcels that are named left lie on the right" in ended.said
+    assert images(root)[2].name in ended.err
+    assert "is flipped: the parcels that are named left lie on the right" in ended.err
     assert not list((tmp_path / "out").glob("sub-*"))

@@ -79,11 +79,6 @@ def test_unusable_filter_file_is_a_usage_error(tmp_path, text, message):
     assert str(path) in str(caught.value)
 
 
-def test_missing_filter_file_is_a_usage_error(tmp_path):
-    with pytest.raises(UsageError, match="cannot be read"):
-        read_filter_file(tmp_path / "none.json")
-
-
 def test_long_names_are_those_of_the_specification():
     schema = pytest.importorskip("bidsschematools.schema").load_schema()
     entities = schema.objects.entities

@@ -55,10 +55,6 @@ def test_what_was_guessed_is_said(tmp_path):
     assert "decimal commas in age" in read(tmp_path, PLAIN.replace("20.5", "20,5")).notes[0]
 
 
-def test_lines_are_those_of_the_file(tmp_path):
-    assert read(tmp_path, PLAIN.replace("\n", "\n\n")).lines == [3, 5]
-
-
 def workbook() -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:

@@ -1,7 +1,8 @@
-"""Each node alone on files, against a computation from its own input files."""
+"""Each node alone on files, against a computation from its own input files; what passes between them is exact."""
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import count
 from types import SimpleNamespace
 
@@ -14,8 +15,19 @@ from fcpower_bids.encoders import load_encoder
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.interfaces.embedding import Embed
-from fcpower_bids.interfaces.nodes import Bandpass, Connectivity, Parcellate, Power, Sink, Transform, load_bundle
+from fcpower_bids.interfaces.nodes import (
+    Bandpass,
+    Connectivity,
+    Parcellate,
+    Power,
+    Sink,
+    Transform,
+    load_bundle,
+    load_cleaning,
+    save_cleaning,
+)
 from fcpower_bids.outputs.tables import read_json, read_matrix
+from tests.test_measures import make_cleaning
 
 SCAN = "sub-01_ses-a_task-rest_run-1"
 PLAIN = {"strategy": "none", "high_pass": 0.0, "low_pass": 0.0, "dummy_scans": "0", "fd_thresh": 0.0}
@@ -133,3 +145,18 @@ def test_connectivity_and_power_take_plain_arrays_and_tables(tmp_path, monkeypat
     values, vectors = np.linalg.eigh(np.corrcoef(series.T))
     np.testing.assert_allclose(load_bundle(powered)[0]["matrix"], (vectors * values**0.35) @ vectors.T, atol=1e-10)
     assert load_bundle(powered)[1]["parcels"][0] == ("parcel001" if ending == "npy" else "p0")
+
+
+def test_a_cleaning_passes_unchanged(tmp_path):
+    cleaning = make_cleaning(excluded="Too short.", notes=("A note.",), design_names=("x", "y"))
+    found, choices = load_cleaning(save_cleaning(tmp_path / "x.npz", cleaning, {"high_pass": 0.01}))
+    assert choices == {"high_pass": 0.01}
+    for field in dataclasses.fields(cleaning):
+        np.testing.assert_array_equal(getattr(found, field.name), getattr(cleaning, field.name))
+        assert type(getattr(found, field.name)) is type(getattr(cleaning, field.name))
+
+
+def test_a_bundle_with_objects_is_refused(tmp_path):
+    np.savez(tmp_path / "bad.npz", json=np.array("{}"), x=np.array([{"code": 1}], dtype=object))
+    with pytest.raises(ValueError, match="pickle"):
+        load_bundle(tmp_path / "bad.npz")

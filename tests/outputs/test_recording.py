@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fcpower_bids.outputs.recording import Results
-from fcpower_bids.outputs.status import read_status
+from fcpower_bids.outputs.recording import Results, conclude_recording, write_recording
+from fcpower_bids.outputs.status import Status, embedding_names, read_status
 from fcpower_bids.records import ParcelSeries, Recording
 from fcpower_bids.settings import Settings
-from tests.reports.outputs import connect, finish_recording
+from fcpower_bids.transforms.connectomes import connectivity_of, make_transform, transform_recording
 from tests.test_measures import ATLAS, NAMES, P, make_cleaning
+
+
+def finish_recording(output_dir: Path, results: Results, fingerprint: str) -> Status:
+    """Write all files of a recording and then its status, as the nodes and the job do."""
+    written = write_recording(output_dir, results)
+    name = results.recording.name
+    embedded = embedding_names(name, [atlas.name for atlas in results.atlases], results.settings)
+    return conclude_recording(output_dir, name, written, fingerprint, 0.0, embedded, "")
 
 
 @pytest.fixture
@@ -27,56 +34,12 @@ def results(tmp_path):
     clean = np.random.default_rng(0).standard_normal((90, P))
     clean[:, 3] = np.nan
     series = ParcelSeries(np.array([1, 1, 1, 0.2, 1]), np.empty((100, P)), clean, np.empty((0, 0)))
-    found = connect(clean, NAMES, settings)
+    found = {"fc": connectivity_of(clean, NAMES)}
+    for name in settings.transforms:
+        found[name] = transform_recording(make_transform(name, settings), found["fc"][0], clean, NAMES)
     cleaning = make_cleaning(notes=("A note.",))
     datasets = {"fmriprep": tmp_path / "in"}
     return Results(recording, (ATLAS,), settings, datasets, cleaning, [series], [found], [{}])
-
-
-def sidecar(output: Path, ending: str):
-    (path,) = output.rglob(f"*{ending}.json")
-    return json.loads(path.read_text())
-
-
-def test_a_recording_ends_with_its_status_and_all_it_lists(results, tmp_path):
-    output = tmp_path / "out"
-    status = finish_recording(output, results, "mark", 1.5)
-    assert read_status(output, results.recording.name) == status
-    assert (status.state, status.seconds, status.fingerprint) == ("done", 1.5, "mark")
-    written = {path.relative_to(output).as_posix() for path in output.glob("sub-*/**/*.*")}
-    assert set(status.outputs) == written
-    assert {name.rpartition("_")[2] for name in written} >= {
-        "relmat.tsv",
-        "timeseries.tsv",
-        "qc.tsv",
-        "eigenvalues.tsv",
-    }
-
-
-def test_sidecars_tell_sources_resolution_and_missing_parcels(results, tmp_path):
-    finish_recording(tmp_path / "out", results, "mark")
-    fc = sidecar(tmp_path / "out", "stat-pearsoncorrelation_relmat")
-    (series,) = (tmp_path / "out").rglob("*stat-mean_timeseries.tsv")
-    assert fc["Sources"] == [f"bids::{series.relative_to(tmp_path / 'out').as_posix()}"]
-    made_of = sidecar(tmp_path / "out", "stat-mean_timeseries")["Sources"]
-    assert made_of == ["bids:fmriprep:sub-01_space-MNI_res-2_desc-preproc_bold.nii.gz"]
-    assert fc["Resolution"] == "The resolution 'res-2' of the source file"
-    assert fc["UncoveredNodes"] == ["d"]
-    assert fc["NumberOfVolumesUsed"] == 90
-    assert fc["SecondsUsed"] == 180
-    assert fc["Notes"] == ["A note."]
-    assert fc["ConfigurationHash"] == results.settings.configuration_hash()
-
-
-def test_an_excluded_recording_keeps_its_reason(results, tmp_path):
-    cleaning = replace(results.cleaning, excluded="Too short.")
-    series = [replace(results.series[0], clean=np.empty((0, 0)))]
-    status = finish_recording(
-        tmp_path / "out", replace(results, cleaning=cleaning, series=series, connectomes=[{}]), "mark"
-    )
-    assert (status.state, status.stage, status.reason) == ("excluded", "bandpass", "Too short.")
-    assert not any("relmat" in name or "timeseries" in name for name in status.outputs)
-    assert sidecar(tmp_path / "out", "desc-fcpower_qc")["Reason"] == "Too short."
 
 
 def test_an_embedding_that_fails_has_a_status_of_its_own(results, tmp_path):

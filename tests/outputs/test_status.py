@@ -71,11 +71,6 @@ def test_not_finished_when_weights_or_what_comes_with_them_changed(case, tmp_pat
         seen.add(mark)
 
 
-def test_an_id_of_the_hub_has_no_state_of_its_own(case):
-    _, chosen, _ = case
-    assert status.weights_state(replace(chosen, encoder="fbert-1m", encoder_weights="owner/name")) == ""
-
-
 @pytest.mark.parametrize(
     ("noted", "sentence"),
     [

@@ -49,14 +49,6 @@ def test_a_symmetric_matrix_is_written_as_its_rows_are(values):
     assert written(values, names).split("\n")[1].endswith("3")
 
 
-def test_named_rows_and_missing_values(tmp_path):
-    path = tables.write_matrix(tmp_path / "m.tsv", np.array([[1.0, np.nan], [np.nan, 0.1]]), ["a", "b"], ["a", "b"])
-    assert path.read_text() == "Node\ta\tb\na\t1\tn/a\nb\tn/a\t0.1\n"
-    back, columns = tables.read_matrix(path)
-    assert columns == ["a", "b"]
-    assert np.isnan(back[0, 1])
-
-
 def test_json_has_no_nan_and_no_numpy(tmp_path):
     path = tables.write_json(
         tmp_path / "x.json", {"a": np.nan, "b": np.arange(2), "c": (np.float64(0.5), np.bool_(True))}
@@ -104,11 +96,6 @@ def test_json_that_is_not_an_object_is_named(tmp_path, content):
     path.write_text(content)
     with pytest.raises(DatasetError, match=r"bad\.json"):
         tables.read_json(path)
-
-
-def test_a_table_without_columns_comes_back(tmp_path):
-    values, names = tables.read_matrix(tables.write_matrix(tmp_path / "x_design.tsv", np.empty((3, 0)), []))
-    assert (values.shape, names) == ((3, 0), [])
 
 
 def test_a_long_table_is_written_block_by_block_and_whole_or_not_at_all(tmp_path):

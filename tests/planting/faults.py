@@ -130,17 +130,16 @@ def save(path: Path, values: np.ndarray, affine: np.ndarray | None = None, tr: f
 
 
 Fault = Callable[[Tree], object]
-FAULTS: dict[str, Fault] = {}
 
 
-def fault(function: Fault) -> Fault:
-    FAULTS[function.__name__.replace("_", " ")] = function
-    return function
+def _with(change: Callable[..., object], *given: object, options: Sequence[str] = ()) -> Fault:
+    """A fault of the files, together with what is asked for."""
 
+    def plant(tree):
+        change(tree, *given)
+        tree.options += options
 
-def asked(*options: str) -> None:
-    """A fault of the request alone."""
-    FAULTS[" ".join(options)] = lambda tree: tree.options.extend(options)
+    return plant
 
 
 # ---- files that are not there, or not what they say
@@ -148,152 +147,69 @@ def asked(*options: str) -> None:
 KINDS = ("bold", "mask", "confounds", "sidecar")
 
 
-def _removed(tree: Tree, kind: str) -> None:
-    getattr(tree, kind).unlink()
+def replace(tree: Tree, kind: str, content: bytes | None) -> None:
+    """Put other bytes in the place of a file, or nothing."""
+    path = getattr(tree, kind)
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
 
 
-def _empty(tree: Tree, kind: str) -> None:
-    getattr(tree, kind).write_bytes(b"")
+def garbage(tree: Tree, kind: str) -> None:
+    content, path = b"this is not what its name says", getattr(tree, kind)
+    path.write_bytes(gzip.compress(content) if path.name.endswith(".gz") else content)
 
 
-def _dead_link(tree: Tree, kind: str) -> None:
+def dead_link(tree: Tree, kind: str) -> None:
     path = getattr(tree, kind)
     path.unlink()
     path.symlink_to("../../.git/annex/objects/XX/yy/MD5E-s1--0/MD5E-s1--0")
 
 
-def _pointer(tree: Tree, kind: str) -> None:
-    getattr(tree, kind).write_bytes(b"/annex/objects/MD5E-s1--0\n")
-
-
-def _lfs(tree: Tree, kind: str) -> None:
-    getattr(tree, kind).write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
-
-
-def _folder(tree: Tree, kind: str) -> None:
+def folder(tree: Tree, kind: str) -> None:
     path = getattr(tree, kind)
     path.unlink()
     path.mkdir()
 
 
-def _garbage(tree: Tree, kind: str) -> None:
-    content = b"this is not what its name says"
-    path = getattr(tree, kind)
-    path.write_bytes(gzip.compress(content) if path.name.endswith(".gz") else content)
+def renamed(tree: Tree, old: str, new: str) -> None:
+    for path in list(tree.folder.glob(f"*{old}*")):
+        path.rename(path.with_name(path.name.replace(old, new)))
 
 
-for _kind in KINDS:
-    for _damage in (_removed, _empty, _dead_link, _pointer, _lfs, _folder, _garbage):
-        FAULTS[f"{_kind}{_damage.__name__.replace('_', ' ')}"] = lambda tree, d=_damage, k=_kind: d(tree, k)
+def resaved(tree: Tree, values=lambda v: v, **changes) -> None:
+    save(tree.bold, values(np.asanyarray(nibabel.load(tree.bold).dataobj)), **changes)
 
 
-@fault
-def all_of_a_recording_unfetched(tree):
-    for kind in KINDS:
-        _dead_link(tree, kind)
+CONTENTS = {
+    "removed": None,
+    "empty": b"",
+    "pointer": b"/annex/objects/MD5E-s1--0\n",
+    "lfs": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+}
+FAULTS: dict[str, Fault] = {
+    f"{kind} {name}": _with(replace, kind, content) for kind in KINDS for name, content in CONTENTS.items()
+}
+FAULTS |= {
+    f"{kind} {change.__name__}": _with(change, kind) for kind in KINDS for change in (garbage, dead_link, folder)
+}
 
 
-@fault
 def everything_unfetched(tree):
     for path in list(tree.root.glob("sub-*/func/*")):
         path.unlink()
         path.symlink_to("../../.git/annex/objects/XX/nothing")
 
 
-@fault
 def dead_sidecar_and_no_time_in_the_header(tree):
-    save(tree.bold, np.asanyarray(nibabel.load(tree.bold).dataobj), tr=0.0)
-    _dead_link(tree, "sidecar")
+    resaved(tree, tr=0.0)
+    dead_link(tree, "sidecar")
 
 
-@fault
-def not_gzip(tree):
-    tree.bold.write_bytes(gzip.decompress(tree.bold.read_bytes()))
-
-
-@fault
-def mask_not_gzip(tree):
-    tree.mask.write_bytes(gzip.decompress(tree.mask.read_bytes()))
-
-
-@fault
-def header_cut(tree):
-    tree.bold.write_bytes(tree.bold.read_bytes()[:60])
-
-
-@fault
-def mask_header_cut(tree):
-    tree.mask.write_bytes(tree.mask.read_bytes()[:30])
-
-
-@fault
-def plain_nifti_cut(tree):
-    path = tree.bold.with_suffix("")
-    path.write_bytes(gzip.decompress(tree.bold.read_bytes())[:-100])
-    tree.bold.unlink()
-
-
-@fault
 def zipped_and_plain_twin(tree):
     tree.bold.with_suffix("").write_bytes(gzip.decompress(tree.bold.read_bytes()))
 
 
-@fault
-def a_stray_participant_folder(tree):
-    (tree.root / "sub-03").mkdir()
-
-
-@fault
-def a_series_without_a_space(tree):
-    for path in list(tree.folder.glob("*space-*")):
-        path.rename(path.with_name(path.name.replace(f"_{MNI}", "")))
-
-
-@fault
-def another_space_only(tree):
-    for path in list(tree.folder.glob("*space-*")):
-        path.rename(path.with_name(path.name.replace(MNI, "space-MNIPediatricAsym")))
-
-
-@fault
-def another_default_space(tree):
-    for path in list(tree.folder.glob("*space-*")):
-        path.rename(path.with_name(path.name.replace(MNI, "space-MNI152NLin6Asym")))
-
-
-@fault
-def single_echoes_only(tree):
-    for path in list(tree.folder.iterdir()):
-        path.rename(path.with_name(path.name.replace("_task-rest", "_task-rest_echo-1")))
-
-
-# ---- headers
-
-
-def _resave(**changes):
-    def change(tree):
-        values = np.asanyarray(nibabel.load(tree.bold).dataobj)
-        save(
-            tree.bold, changes.get("values", lambda v: v)(values), **{k: v for k, v in changes.items() if k != "values"}
-        )
-
-    return change
-
-
-FAULTS |= {
-    "three dimensions": _resave(values=lambda v: v[..., 0]),
-    "a single volume": _resave(values=lambda v: v[..., :1]),
-    "two volumes": _resave(values=lambda v: v[..., :2]),
-    "complex values": _resave(values=lambda v: v.astype(np.complex64)),
-    "nowhere in space": _resave(code=0),
-    "another time in the header": _resave(tr=0.8),
-    "no time in the header": _resave(tr=0.0),
-    "another grid than the mask": _resave(values=lambda v: v[:3]),
-    "another place than the mask": _resave(affine=np.diag([21.0, 20, 20, 1])),
-}
-
-
-@fault
 def a_singular_affine(tree):
     image = nibabel.load(tree.bold)
     image.header["srow_x"] = 0
@@ -302,71 +218,60 @@ def a_singular_affine(tree):
     tree.bold.write_bytes(gzip.compress(content))
 
 
-@fault
-def mask_nowhere_in_space(tree):
-    save(tree.mask, np.ones(GRID, np.uint8), code=0)
-
-
-@fault
-def mask_of_another_grid(tree):
-    save(tree.mask, np.ones((5, 5, 5), np.uint8))
-
-
-@fault
 def colours(tree):
     values = np.zeros((*GRID, 5), dtype=[("R", "u1"), ("G", "u1"), ("B", "u1")])
     nibabel.save(nibabel.Nifti1Image(values, np.eye(4)), tree.bold)
 
 
-def _states(value: object) -> Fault:
-    return lambda tree: tree.sidecar.write_text(json.dumps({"RepetitionTime": value}))
+def _states(text: str) -> Fault:
+    return lambda tree: tree.sidecar.write_text(text)
 
 
 FAULTS |= {
-    "milliseconds": _states(2000),
-    "time is text": _states("two"),
-    "time is a list": _states([2.0]),
-    "time is zero": _states(0),
-    "time differs": _states(1.5),
-    "time differs by little": _states(2.01),
+    function.__name__.replace("_", " "): function
+    for function in (
+        everything_unfetched,
+        dead_sidecar_and_no_time_in_the_header,
+        zipped_and_plain_twin,
+        a_singular_affine,
+        colours,
+    )
 }
-
-
-@fault
-def deeply_nested_sidecar(tree):
-    tree.sidecar.write_text('{"a":' * 100_000 + "1" + "}" * 100_000)
-
-
-@fault
-def sidecar_is_a_list(tree):
-    tree.sidecar.write_text("[1, 2]")
+FAULTS |= {
+    "not gzip": lambda tree: tree.bold.write_bytes(gzip.decompress(tree.bold.read_bytes())),
+    "header cut": lambda tree: tree.bold.write_bytes(tree.bold.read_bytes()[:60]),
+    "a stray participant folder": lambda tree: (tree.root / "sub-03").mkdir(),
+    "a series without a space": _with(renamed, f"_{MNI}", ""),
+    "another space only": _with(renamed, MNI, "space-MNIPediatricAsym"),
+    "another default space": _with(renamed, MNI, "space-MNI152NLin6Asym"),
+    "single echoes only": _with(renamed, "_task-rest", "_task-rest_echo-1"),
+    "three dimensions": lambda tree: resaved(tree, lambda v: v[..., 0]),
+    "a single volume": lambda tree: resaved(tree, lambda v: v[..., :1]),
+    "complex values": lambda tree: resaved(tree, lambda v: v.astype(np.complex64)),
+    "nowhere in space": lambda tree: resaved(tree, code=0),
+    "another time in the header": lambda tree: resaved(tree, tr=0.8),
+    "no time in the header": lambda tree: resaved(tree, tr=0.0),
+    "another grid than the mask": lambda tree: resaved(tree, lambda v: v[:3]),
+    "another place than the mask": lambda tree: resaved(tree, affine=np.diag([21.0, 20, 20, 1])),
+    "mask nowhere in space": lambda tree: save(tree.mask, np.ones(GRID, np.uint8), code=0),
+    "milliseconds": _states('{"RepetitionTime": 2000}'),
+    "time is text": _states('{"RepetitionTime": "two"}'),
+    "time differs": _states('{"RepetitionTime": 1.5}'),
+    "time differs by little": _states('{"RepetitionTime": 2.01}'),
+    "deeply nested sidecar": _states('{"a":' * 100_000 + "1" + "}" * 100_000),
+    "sidecar is a list": _states("[1, 2]"),
+}
 
 
 # ---- tables of confounds
 
 
 def _rows(change: Callable[[list[list[str]]], object], *options: str) -> Fault:
-    def damage(tree):
-        tree.cells(change)
-        tree.options += options
-
-    return damage
+    return _with(Tree.cells, change, options=options)
 
 
 def _column(name: str, values: Sequence[str], *options: str) -> Fault:
-    def damage(tree):
-        tree.column(name, values)
-        tree.options += options
-
-    return damage
-
-
-def _without(*names: str, options: Sequence[str] = ()) -> Fault:
-    def damage(tree):
-        tree.without(*names)
-        tree.options += options
-
-    return damage
+    return _with(Tree.column, name, values, options=options)
 
 
 def _bytes(change: Callable[[bytes], bytes]) -> Fault:
@@ -375,9 +280,9 @@ def _bytes(change: Callable[[bytes], bytes]) -> Fault:
 
 FD = "framewise_displacement"
 QUIET, LOUD = ["0.1"] * T, ["5.0"] * T
+ACOMPCOR = ("--strategy", "acompcor")
 FAULTS |= {
     "rows missing": _rows(lambda rows: rows[:-7]),
-    "rows too many": _rows(lambda rows: rows + rows[-3:]),
     "header only": _rows(lambda rows: rows[:1]),
     "no header": _rows(lambda rows: rows[1:] + rows[-1:]),
     "tab at the end of the rows": _rows(lambda rows: [rows[0], *([*row, ""] for row in rows[1:])]),
@@ -385,156 +290,109 @@ FAULTS |= {
     "a column twice": _rows(lambda rows: [[*row, row[0]] for row in rows]),
     "text in a cell": _rows(lambda rows: [*rows[:9], ["much", *rows[9][1:]], *rows[10:]]),
     "n/a in the middle": _rows(lambda rows: [*rows[:9], ["n/a", *rows[9][1:]], *rows[10:]]),
-    "not finite": _rows(lambda rows: [*rows[:9], ["inf", *rows[9][1:]], *rows[10:]]),
     "n/a in a column that is not asked for": _column("dvars", ["n/a"] * T),
     "UTF-16": _bytes(lambda content: content.decode().encode("utf-16")),
     "Latin-1": _bytes(lambda content: content.replace(b"dvars", b"m\xfcd")),
     "byte order mark": _bytes(lambda content: b"\xef\xbb\xbf" + content),
-    "line ends of Windows": _bytes(lambda content: content.replace(b"\n", b"\r\n")),
     "blank lines at the end": _bytes(lambda content: content + b"\n\n"),
-    "commas": _bytes(lambda content: content.replace(b"\t", b",")),
-    "no motion": _without("trans_x"),
-    "no expansions": _without("deriv", "power2"),
-    "no tissue signals for 36P": _without("csf", options=("--strategy", "36P")),
-    "no components": _without("comp_cor", options=("--strategy", "acompcor")),
-    "few components": _without("comp_cor_01", options=("--strategy", "acompcor")),
+    "no motion": _with(Tree.without, "trans_x"),
+    "no expansions": _with(Tree.without, "deriv", "power2"),
+    "no tissue signals for 36P": _with(Tree.without, "csf", options=("--strategy", "36P")),
+    "no components": _with(Tree.without, "comp_cor", options=ACOMPCOR),
+    "few components": _with(Tree.without, "comp_cor_01", options=ACOMPCOR),
     "no AROMA": _rows(lambda rows: rows, "--strategy", "ica-aroma"),
-    "no displacement": _without(FD),
-    "no displacement, no censoring": _without(FD, options=("--fd-thresh", "0")),
+    "no displacement": _with(Tree.without, FD),
+    "no displacement, no censoring": _with(Tree.without, FD, options=("--fd-thresh", "0")),
     "displacement below zero": _column(FD, ["n/a", "-1.0"]),
-    "displacement beyond the room": _column(FD, ["n/a", "1e6"]),
     "displacement unknown in the middle": _column(FD, ["n/a", "0.1", "n/a"]),
     "no motion at all": _column(FD, ["0.0"] * T),
     "nothing but spikes": _column(FD, LOUD),
     "all but two volumes censored": _column(FD, QUIET[:2] + LOUD[2:]),
     "too short after censoring": _column(FD, QUIET[:25] + LOUD[25:]),
     "long enough after censoring": _column(FD, QUIET[:60] + LOUD[60:]),
-    "spikes, strict": _column(FD, LOUD),
     "spikes, no limit": _column(FD, QUIET[:9] + LOUD[9:], "--min-time", "0"),
     "no degrees of freedom": _column(FD, QUIET[:35] + LOUD[35:], "--strategy", "36P", "--low-pass", "0.08"),
     "a constant confound": _column("trans_x", ["1.0"] * T),
-    "many dummies": _rows(
-        lambda rows: [
-            [*rows[0], "non_steady_state_outlier00"],
-            *([*row, str(int(number == 60))] for number, row in enumerate(rows[1:])),
-        ]
-    ),
 }
-
-
-@fault
-def metadata_of_components_broken(tree):
-    old = [name.replace("w_comp_cor", "a_comp_cor").replace("c_comp_cor", "a_comp_cor") for name in COLUMNS]
-    seen = [f"{name}{number}" if "a_comp" in name else name for number, name in enumerate(old)]
-    tree.cells(lambda rows: [seen, *rows[1:]])
-    tree.confounds.with_suffix(".json").write_text("{")
-    tree.options += ["--strategy", "acompcor"]
 
 
 # ---- runs
 
 
-def _runs(tree: Tree, *options: str) -> None:
+def _runs(tree: Tree, change: Callable[[Tree], object], *options: str) -> None:
     for number in (1, 2):
         tree.add(f"sub-03_task-rest_run-{number}")
+    change(tree)
     tree.options += options
 
 
-@fault
-def two_sound_runs(tree):
-    _runs(tree)
-
-
-@fault
-def one_run_of_two_excluded(tree):
-    _runs(tree)
-    (path,) = tree.root.glob("sub-03/func/*run-1_desc-conf*.tsv")
-    path.write_text(path.read_text().replace("\t20.000000", "\t20.000000").replace("0.0", "9.0"))
-
-
-@fault
-def all_runs_excluded(tree):
-    _runs(tree, "--min-time", "1000")
-
-
-@fault
-def one_run_of_two_damaged(tree):
-    _runs(tree)
-    next(tree.root.glob("sub-03/func/*run-2*_mask.nii.gz")).unlink()
-
+FAULTS |= {
+    "two sound runs": _with(_runs, lambda tree: None),
+    "all runs excluded": _with(_runs, lambda tree: None, "--min-time", "1000"),
+    "one run of two damaged": _with(_runs, lambda tree: next(tree.root.glob("sub-03/func/*run-2*_mask*")).unlink()),
+}
 
 # ---- requests
 
-asked("--strategy", "no-such")
-asked("--strategy", "no-such.yml")
-asked("--strategy", "none")
-asked("--strategy", "none", "--fd-thresh", "0", "--dummy-scans", "0")
-asked("--transforms", "no_such")
-asked("--transforms", "tangent")
-asked("--transforms", "power", "log_euclidean")
-asked("--transforms", "power", "log_euclidean", "--eigenvalue-floor", "-1")
-asked("--transforms", "precision", "--shrink-to-identity", "2")
-asked("--transforms", "partial_correlation", "fisher_z")
-asked("--atlas", "no-such-atlas")
-asked("--atlas", "nowhere.nii.gz")
-asked("--atlas", "builtin")
-asked("--atlas", "builtin", "builtin")
-asked("--atlas", "builtin+")
-asked("--atlas", "Tian1", "--atlas-dir", "nowhere")
-asked("--low-pass", "0.3")
-asked("--high-pass", "0.3", "--low-pass", "0.2")
-asked("--low-pass", "0.012")
-asked("--dummy-scans", "79")
-asked("--dummy-scans", "1000")
-asked("--dummy-scans", "some")
-asked("--dummy-scans", "3")
-asked("--min-time", "1e6")
-asked("--fd-thresh", "nan")
-asked("--min-coverage", "2")
-asked("--alpha", "2")
-asked("--participant-label", "01", "09")
-asked("--participant-label", "09")
-asked("--participant-label", "sub-01")
-asked("--session-label", "a")
-asked("--task-id", "motor")
-asked("--space", "MNI152NLin6Asym")
-asked("--space", "MNI152NLin2009cAsym", "T1w")
-asked("--bids-filter-file", "nowhere.json")
-asked("--derivatives", "nowhere")
-asked("--encoder", "no-such")
-asked("--encoder", "fbert")
-asked("--encoder", "fbert", "--encoder-weights", "nowhere")
-asked("--nprocs", "-1")
-asked("--config-file", "nowhere.toml")
+REQUESTS = """
+--strategy no-such
+--strategy no-such.yml
+--strategy none --fd-thresh 0 --dummy-scans 0
+--transforms no_such
+--transforms tangent
+--transforms power log_euclidean --eigenvalue-floor -1
+--transforms partial_correlation fisher_z
+--atlas no-such-atlas
+--atlas nowhere.nii.gz
+--atlas builtin
+--atlas builtin+
+--atlas Tian1 --atlas-dir nowhere
+--low-pass 0.3
+--low-pass 0.012
+--dummy-scans 79
+--dummy-scans some
+--dummy-scans 3
+--min-time 1e6
+--fd-thresh nan
+--min-coverage 2
+--participant-label 01 09
+--participant-label 09
+--session-label a
+--space MNI152NLin6Asym
+--space MNI152NLin2009cAsym T1w
+--bids-filter-file nowhere.json
+--derivatives nowhere
+--encoder no-such
+--encoder fbert --encoder-weights nowhere
+--nprocs -1
+--config-file nowhere.toml
+"""
+FAULTS |= {line: _with(lambda tree: None, options=line.split()) for line in REQUESTS.split("\n") if line}
 
 
-def _filter(content: object) -> Fault:
-    def damage(tree):
-        path = tree.base / "filter.json"
-        path.write_text(content if isinstance(content, str) else json.dumps(content))
-        tree.options += ["--bids-filter-file", str(path)]
+def _file(name: str, option: str, text: str) -> Fault:
+    """A file of the user that an option names."""
 
-    return damage
+    def plant(tree):
+        (tree.base / name).write_text(text)
+        tree.options += [option, str(tree.base / name)]
+
+    return plant
+
+
+def _filter(text: str) -> Fault:
+    return _file("filter.json", "--bids-filter-file", text)
+
+
+def _strategy(text: str) -> Fault:
+    return _file("mine.yml", "--strategy", text)
 
 
 FAULTS |= {
     "filter is no JSON": _filter("{"),
-    "filter of no entity": _filter({"bold": {"colour": "red"}}),
-    "filter that leaves nothing": _filter({"bold": {"task": "motor"}}),
-    "filter for others": _filter({"t1w": {}}),
-}
-
-
-def _strategy(text: str) -> Fault:
-    def damage(tree):
-        path = tree.base / "mine.yml"
-        path.write_text(text)
-        tree.options += ["--strategy", str(path)]
-
-    return damage
-
-
-FAULTS |= {
+    "filter of no entity": _filter('{"bold": {"colour": "red"}}'),
+    "filter that leaves nothing": _filter('{"bold": {"task": "motor"}}'),
+    "filter for others": _filter('{"t1w": {}}'),
     "strategy is no YAML": _strategy("a: [b"),
     "strategy without columns": _strategy("methods: none\n"),
     "strategy of a column that is not there": _strategy("methods: mine\ncolumns: [pulse]\n"),
@@ -543,96 +401,69 @@ FAULTS |= {
 }
 
 
-@fault
-def output_is_a_file(tree):
-    tree.out.write_text("")
+# ---- datasets, atlases and outputs
 
 
-@fault
 def output_of_another_program(tree):
     tree.out.mkdir()
     (tree.out / "dataset_description.json").write_text('{"GeneratedBy": [{"Name": "XCP-D"}]}')
 
 
-@fault
 def output_is_the_input(tree):
     tree.out = tree.root
 
 
-@fault
+def output_inside_the_folder_of_a_person(tree):
+    tree.out = tree.root / "sub-01" / "out"
+
+
 def no_description(tree):
     (tree.root / "dataset_description.json").unlink()
     tree.options += ["--derivatives", str(tree.root)]
 
 
-@fault
-def no_description_and_no_validation(tree):
-    no_description(tree)
-
-
-@fault
 def makers_are_no_list(tree):
     tree.write("dataset_description.json", {"DatasetType": "derivative", "GeneratedBy": "me"})
 
 
-@fault
 def nothing_in_the_input(tree):
     for path in tree.root.glob("sub-*"):
         shutil.rmtree(path)
 
 
-@fault
-def the_input_twice(tree):
-    tree.options += ["--derivatives", f"a={tree.root}", f"b={tree.root}"]
-
-
-@fault
 def the_same_run_in_two_datasets(tree):
     other = shutil.copytree(tree.root, tree.base / "other")
     shutil.rmtree(other / "sub-02")
     tree.options += ["--derivatives", f"a={tree.root}", f"b={other}"]
 
 
-@fault
-def atlas_table_of_others(tree):
-    tree.table.write_text("index\tname\n90\ta\n91\tb\n")
-
-
-@fault
-def atlas_table_with_a_name_twice(tree):
-    tree.table.write_text(tree.table.read_text().replace("parcel2", "parcel1"))
-
-
-@fault
-def atlas_table_ragged(tree):
-    tree.table.write_text(tree.table.read_text().replace("parcel2", "parcel2\textra"))
-
-
-@fault
-def atlas_table_empty(tree):
-    tree.table.write_text("")
-
-
-@fault
-def atlas_cut(tree):
-    tree.atlas.write_bytes(tree.atlas.read_bytes()[:-20])
-
-
-@fault
-def atlas_of_fractions(tree):
-    save(tree.atlas, np.full(GRID, 0.5, np.float32))
-
-
-@fault
 def atlas_of_another_space(tree):
     tree.atlas = tree.atlas.rename(tree.atlas.with_name("tpl-MNI152NLin6Asym_atlas-Six_dseg.nii.gz"))
 
 
-@fault
-def atlas_without_labels(tree):
-    save(tree.atlas, np.zeros(GRID, np.uint8))
+def _table(change: Callable[[str], str]) -> Fault:
+    return lambda tree: tree.table.write_text(change(tree.table.read_text()))
 
 
-@fault
-def output_inside_the_folder_of_a_person(tree):
-    tree.out = tree.root / "sub-01" / "out"
+FAULTS |= {
+    function.__name__.replace("_", " "): function
+    for function in (
+        output_of_another_program,
+        output_is_the_input,
+        output_inside_the_folder_of_a_person,
+        no_description,
+        makers_are_no_list,
+        nothing_in_the_input,
+        the_same_run_in_two_datasets,
+        atlas_of_another_space,
+    )
+}
+FAULTS |= {
+    "output is a file": lambda tree: tree.out.write_text(""),
+    "atlas table of others": _table(lambda _: "index\tname\n90\ta\n91\tb\n"),
+    "atlas table with a name twice": _table(lambda text: text.replace("parcel2", "parcel1")),
+    "atlas table ragged": _table(lambda text: text.replace("parcel2", "parcel2\textra")),
+    "atlas cut": lambda tree: tree.atlas.write_bytes(tree.atlas.read_bytes()[:-20]),
+    "atlas of fractions": lambda tree: save(tree.atlas, np.full(GRID, 0.5, np.float32)),
+    "atlas without labels": lambda tree: save(tree.atlas, np.zeros(GRID, np.uint8)),
+}

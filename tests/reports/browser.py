@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import select
@@ -120,13 +119,6 @@ class Browser:
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
-    def wait_for(self, condition: str) -> None:
-        """Wait until an expression in the page is true."""
-        end = time.monotonic() + PATIENCE
-        while not self.evaluate(condition):
-            assert time.monotonic() < end, f"never true: {condition}"
-            time.sleep(0.05)
-
     def download(self, script: str, folder: Path) -> None:
         """Run a script that saves a file in a folder, and wait until the whole file is there."""
         self.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder), eventsEnabled=True)
@@ -142,15 +134,6 @@ class Browser:
             "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
         )
 
-    def point(self, x: float, y: float) -> None:
-        """Move the mouse."""
-        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
-
-    def click(self, x: float, y: float) -> None:
-        """Press and release the left button."""
-        for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
-
     def press(self, key: str) -> None:
         """Press and release a key by its name, such as ``ArrowDown`` or ``a``."""
         codes = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Tab": 9, "Enter": 13, "Escape": 27}
@@ -162,11 +145,6 @@ class Browser:
     def write(self, text: str) -> None:
         """Write a text into what has the focus."""
         self.call("Input.insertText", text=text)
-
-    def screenshot(self, path: Path) -> None:
-        """Save the whole page."""
-        picture = self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
-        path.write_bytes(base64.b64decode(picture))
 
     def close(self) -> None:
         """End the browser."""

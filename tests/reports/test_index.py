@@ -17,12 +17,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fcpower_bids.outputs.tables import read_json
-from fcpower_bids.reports import accounts as recording_facts
 from fcpower_bids.reports import person as index
 from fcpower_bids.reports.person import write_index
 from tests.command import main
-from tests.running import FOOT
 
 
 def content_of(output):
@@ -77,24 +74,6 @@ def test_every_recording_is_there_with_the_figures_of_its_quality_table(troubled
         told = (output / page).read_text(encoding="utf-8").replace("&#39;", "'")
         assert all(sentence in told for sentence in row["said"]), "the cautions are those of the recording's page"
     assert any(row["values"][headings.index("Parcels without a value")] for row in rows.values())
-
-
-def test_few_files_are_read_each_once_and_the_page_is_that_of_all(output, monkeypatch):
-    opened = Counter()
-
-    def count(path):
-        opened[path] += 1
-        return read_json(path)
-
-    monkeypatch.setattr(recording_facts, "read_json", count)
-    write_index(output)
-    page = FOOT.sub(b"", (output / "index.html").read_bytes())
-    assert set(opened.values()) == {1}
-    judged_by = ("coverage_bold", "mean_timeseries")
-    assert set(opened) == {path for one in judged_by for path in output.rglob(f"*_stat-{one}.json")}
-    monkeypatch.setattr(index, "account_of", lambda place, status, thorough: recording_facts.account_of(place, status))
-    write_index(output)
-    assert FOOT.sub(b"", (output / "index.html").read_bytes()) == page
 
 
 @pytest.mark.parametrize("damaged", ["stat-coverage_bold.json", "stat-mean_timeseries.json"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import signal
@@ -24,7 +23,6 @@ from fcpower_bids.outputs.status import read_status, status_path
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.store import TEMPORARY, beside
 from tests.running import LINKS, PATIENCE, PLAIN, Finished, contents, run_app, start_app
-from tests.test_store import has_namespaces
 
 ATLAS = ("--atlas", "builtin")
 VICTIM = "sub-02_ses-a_task-rest_run-1_space-MNI152NLin2009cAsym_res-2"
@@ -181,17 +179,6 @@ def test_the_ends_of_processes_are_told_apart(codes, words):
     assert dead == [place + 1 for place, code in enumerate(codes) if number and code == -number]
 
 
-@pytest.mark.parametrize("silence", [EOFError, ConnectionResetError])
-def test_the_end_of_the_server_of_workers_is_one_of_a_worker(silence, monkeypatch):
-    def submit(*_given):
-        raise silence
-
-    monkeypatch.setattr(parallel.ProcessPoolExecutor, "submit", submit)
-
-    with pytest.raises(parallel.WorkerDied, match="killed"):
-        list(parallel.run_calls(math.sqrt, [(4.0,)], 1))
-
-
 @needs_proc
 def test_a_worker_that_is_killed_costs_its_recording_only(demo, whole, start, tmp_path):
     """As the kernel does when memory runs out."""
@@ -256,20 +243,6 @@ def times_of(output: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in found if path.is_file() and not path.name.startswith(VICTIM[:12])}
 
 
-def test_a_second_run_makes_what_is_lost_and_nothing_else(demo, whole):
-    lost = whole.file("sub-01_ses-b", "stat-pearsoncorrelation_relmat.tsv")
-    content = lost.read_bytes()
-    lost.unlink()
-    before = times_of(whole.output)
-    again = run_app(demo, whole.output, *ATLAS)
-    assert again.code == 0
-    assert "3 of them finished before" in again.err
-    assert lost.read_bytes() == content
-    after = times_of(whole.output)
-    kept = {path for path in before if "sub-01_ses-b" not in path.name and path.suffix != ".html"}
-    assert {path: after[path] for path in kept} == {path: before[path] for path in kept}
-
-
 def test_a_changed_atlas_in_a_folder_of_atlases_is_noticed(demo, tmp_path):
     image = builtin_atlas("MNI152NLin2009cAsym", tmp_path / "made").image
     (folder := tmp_path / "atlases").mkdir()
@@ -315,17 +288,6 @@ def test_a_series_replaced_after_a_failure_is_read_anew(demo, exact_run, tmp_pat
     np.testing.assert_allclose(found, before[::-1], atol=1e-6)
 
 
-def test_what_is_excluded_now_has_no_connectome_of_before(demo, whole, tmp_path):
-    output = shutil.copytree(whole.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
-    assert len([*output.glob("sub-01/ses-a/**/*_relmat.tsv")]) == 2
-    one = ("--participant-label", "01", "--session-label", "a")
-    found = run_app(demo, output, *ATLAS, *one, "--min-time", "9999", "--replace")
-    assert found.code == 5
-    assert found.states()[VICTIM.replace("sub-02", "sub-01")] == "excluded"
-    assert not found.files("sub-01/ses-a/**/*_relmat.*")
-    assert found.file("sub-01_ses-a", "desc-fcpower_qc.tsv").is_file()
-
-
 def await_line(run, part: str) -> None:
     seen = []
     for line in iter(run.stderr.readline, ""):
@@ -333,6 +295,14 @@ def await_line(run, part: str) -> None:
         if part in line:
             return
     pytest.fail(f"it ended without the words {part!r}: {seen}")
+
+
+def has_namespaces() -> bool:
+    try:
+        done = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True, check=False)
+    except FileNotFoundError:
+        return False
+    return done.returncode == 0
 
 
 def test_runs_of_the_same_people_share_the_work_and_go_on_when_one_is_killed(whole, start, go, tmp_path):

@@ -12,16 +12,9 @@ from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.workflows import group
-from fcpower_bids.workflows.group import load_series_encoder, open_cohorts, run_group
+from fcpower_bids.workflows.group import open_cohorts, run_group
 from tests.command import parse_settings
-from tests.planting.participant_outputs import (
-    PARCELS,
-    add_embedding,
-    add_output,
-    make_outputs,
-    other_atlas,
-    series_of,
-)
+from tests.planting.participant_outputs import add_embedding, add_output, make_outputs, other_atlas, series_of
 
 QUICK = {"folds": 3, "inner_folds": 2, "repeats": 1, "quiet": True, "targets": ("age",), "nprocs": 1}
 QUICK |= {"permutations": 5}
@@ -52,22 +45,6 @@ def test_one_cohort_per_atlas_where_an_analysis_compares_them(settings):
         open_cohorts(replace(settings, analyses=("prediction",)))
 
 
-def test_sidecars_tell_of_embeddings(settings):
-    cohort, none = open_cohorts(replace(settings, atlas=("Toy",)))
-    assert none == {}
-    assert cohort.embedding_facts["fbert1m"]["n_parameters"] == 42
-    assert cohort.encoders == {}
-
-
-def test_an_encoder_is_a_function_of_a_series(settings):
-    embed = load_series_encoder(PARCELS, replace(settings, encoder="random-init"))
-    series = series_of(1, volumes=100)
-    first = embed(series, 2.0)
-    assert first.ndim == 1
-    np.testing.assert_array_equal(embed(series, 2.0), first)
-    assert not np.array_equal(embed(series[:80], 2.0), first)
-
-
 def test_the_sweep_is_written_and_an_impossible_one_is_refused(settings):
     assert run_group(replace(settings, analyses=("parcellation_sweep",))) == 0
     frame = read_table(settings.output_dir / "group" / "parcellation_sweep.tsv")
@@ -91,11 +68,6 @@ def test_all_leaves_out_what_the_cohort_does_not_allow_with_its_reason(settings,
     assert (folder / "encoders.tsv").is_file()
     with pytest.raises(DatasetError, match="fingerprinting: "):
         run_group(replace(settings, analyses=("fingerprinting", ALL), atlas=("Toy",), session_label=("a",)))
-
-
-def test_all_does_not_hide_a_mistake_that_stops_everything(settings):
-    with pytest.raises(DatasetError, match="has a column 'heigth'"):
-        run_group(replace(settings, analyses=(ALL,), atlas=("Toy",), targets=("heigth",)))
 
 
 def test_embeddings_with_statistics_of_a_file_bring_a_warning(settings):

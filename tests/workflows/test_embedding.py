@@ -69,14 +69,6 @@ def test_series_are_embedded_once_and_anew_with_other_weights_or_when_they_can_b
         np.testing.assert_allclose(written, encoder.embed([series], PARCELS, np.nan)[0], atol=1e-5)
 
 
-def test_weights_that_cannot_be_read_end_the_run_before_an_analysis(listed, capsys):
-    weights = save_weights(listed / "model", 1)
-    (weights / "model.safetensors").write_bytes(b"cut")
-    assert group(listed, weights) not in (0, 1)
-    assert "model.safetensors" in capsys.readouterr().err
-    assert not (listed / "out" / "group").exists()
-
-
 def test_repaired_weights_repair_the_status(listed, capsys):
     np.save(listed / "6.npy", np.random.default_rng(2).normal(size=(30, len(PARCELS))))
     weights = save_weights(listed / "model", 1)

@@ -14,12 +14,11 @@ import pytest
 
 from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.errors import DatasetError, Incomplete
-from fcpower_bids.outputs.status import Status, write_status
 from fcpower_bids.outputs.tables import read_json, read_table, write_table
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import beside, lock
 from fcpower_bids.workflows import group
-from fcpower_bids.workflows.group import describe_unused, run_group
+from fcpower_bids.workflows.group import run_group
 from tests.planting.participant_outputs import add_embedding, add_output, make_outputs, series_of
 from tests.running import PATIENCE
 
@@ -191,15 +190,6 @@ def test_tables_of_an_earlier_run_are_told_apart(lines, settings):
     assert {"identification", "prediction"} <= sections(settings)
 
 
-def test_tables_that_another_analysis_has_written_over_are_no_longer_told_of(lines, settings, pageless):
-    assert "alpha_selection" in done(lines(analyses=("alpha_selection",), alpha_selection="grid"))
-    told = lines(analyses=("prediction",), alpha_selection="nested")
-    assert done(told) == {"prediction"}
-    assert (settings.output_dir / "group" / "alpha.tsv").exists()
-    assert not any(line.startswith("alpha_selection") for line in told)
-    assert read_table(settings.output_dir / "group" / "left_out.tsv").empty
-
-
 def test_by_default_what_the_cohort_lacks_is_left_out_with_its_reason(lines, settings, pageless):
     told = lines(session_label=("a",))
     assert done(told) == {"prediction", "qc_fc"}
@@ -234,11 +224,6 @@ def test_by_default_fewer_people_than_the_folds_of_a_protocol_are_identified_all
     assert left_out["prediction"] in settings.results_page.read_text()
     with pytest.raises(DatasetError, match="prediction: 8 people are fewer than 10 folds"):
         lines(folds=None, analyses=("prediction",))
-
-
-def test_by_default_a_mistake_stops_the_run(lines):
-    with pytest.raises(DatasetError, match="prediction: 8 people are fewer than 40 folds"):
-        lines(folds=40)
 
 
 @pytest.mark.parametrize(
@@ -284,28 +269,6 @@ def test_a_second_run_waits_for_the_first_and_keeps_its_tables(lines, settings, 
             assert not second.done()
         assert done(second.result()) == {"qc_fc"}
     assert not (settings.output_dir / "logs" / "locks").exists()
-
-
-def test_the_table_of_statuses_is_that_of_now(lines, settings, pageless):
-    write_status(settings.output_dir, Status("sub-01_ses-a_task-rest", "done"))
-    write_status(settings.output_dir, Status("sub-99_task-rest", "failed", "inputs", "There is no mask."))
-    lines(analyses=("qc_fc",))
-    table = read_table(settings.output_dir / "logs" / "status.tsv").set_index("recording")
-    assert table.loc["sub-99_task-rest", "reason"] == "There is no mask."
-    assert table.loc["sub-01_ses-a_task-rest", "state"] == "done"
-
-
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
-        ({}, ["--eigenvalue-floor is not used: no transform that needs full rank is asked for."]),
-        ({"representations": ("fc", "log_euclidean")}, []),
-        ({"analyses": ("qc_fc", "transform_screen")}, []),
-    ],
-)
-def test_a_floor_that_nothing_reads_is_said_to_be_not_used(settings, asked, expected):
-    chosen = replace(settings, eigenvalue_floor=0.1, **{"analyses": ("qc_fc",), **asked})
-    assert [said for said in describe_unused(chosen) if "for predictions" not in said] == expected
 
 
 def test_notes_on_the_cohort_are_on_the_page_whatever_was_analysed(settings, lines):

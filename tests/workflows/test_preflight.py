@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections import Counter, namedtuple
+from collections import namedtuple
 
 import pytest
 
@@ -14,7 +14,7 @@ from fcpower_bids.errors import UsageError
 from fcpower_bids.parallel import WorkerDied
 from fcpower_bids.workflows import plan
 from fcpower_bids.workflows.plan import describe_plan, plan_run
-from tests.command import main, parse_settings
+from tests.command import parse_settings
 from tests.planting.faults import Tree
 from tests.planting.trees import MNI, add_run, describe, put
 
@@ -53,33 +53,6 @@ def test_the_table_shows_every_recording_and_what_is_missing(tree):
     assert text.endswith(summary + "\n")
 
 
-OPENED = []
-WATCHED = []
-
-
-def note_opened(event, arguments):
-    if WATCHED and event == "open" and str(arguments[0]).startswith(WATCHED[0]):
-        OPENED.append(str(arguments[0]))
-
-
-def test_discovery_reads_little_and_cleans_nothing(tmp_path):
-    """A table is opened for its start, its rows and its columns; a header once."""
-    number, volumes = 8, 200
-    plant(tmp_path, number, volumes)
-    words = [str(tmp_path / "fmriprep"), str(tmp_path / "out"), "participant", "--nprocs", "1"]
-    atlas = next(tmp_path.glob("*_dseg.nii.gz"))
-    sys.addaudithook(note_opened)
-    WATCHED.append(str(tmp_path / "fmriprep" / "sub-"))
-    try:
-        plan = plan_run(parse_settings([*words, "--atlas", str(atlas)]), tmp_path / "atlases")
-    finally:
-        WATCHED.clear()
-    assert len(plan.jobs) == number
-    counts = Counter(path.rpartition("_")[2] for path in OPENED)
-    assert counts["timeseries.tsv"] == 3 * number
-    assert counts["bold.nii.gz"] + counts["mask.nii.gz"] <= 5 * number
-
-
 def test_a_dry_run_loads_what_it_needs(tmp_path):
     """nipype, and scipy with its filters and matrices, would be half of its time."""
     root, labels = plant(tmp_path, 1)
@@ -90,12 +63,6 @@ def test_a_dry_run_loads_what_it_needs(tmp_path):
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert "1 recording of 1 participant" in done.stdout
     assert done.stdout.splitlines()[-1] == "loaded:"
-
-
-@pytest.mark.parametrize(("transform", "unused"), [("power", True), ("log_euclidean", False)])
-def test_a_floor_that_no_transform_reads_is_said_to_be_not_used(tree, transform, unused, capfd):
-    assert main([*tree.arguments, "--dry-run", "--transforms", transform, "--shrink-to-identity", "0.1"]) == 0
-    assert ("--shrink-to-identity is not used" in capfd.readouterr().err) == unused
 
 
 @pytest.mark.parametrize("dies", [False, True])

@@ -1,16 +1,23 @@
-"""The page of a cohort: what it says, what it leaves out, and that it says it in a real browser."""
+"""The page of a cohort: its words, its first figures, what it leaves out, and that it says it in a real browser."""
 
 from __future__ import annotations
 
+import html
 import re
+import shutil
 import time
+from collections import Counter
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
 from fcpower_bids.outputs.tables import read_table, write_table
+from fcpower_bids.reports.charts import style
+from fcpower_bids.reports.cohort.chapters import fold_parcels
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
     NOT_FOUND,
@@ -19,10 +26,12 @@ from fcpower_bids.reports.cohort.findings import (
     find_targets,
     smallest_correlation,
 )
-from fcpower_bids.reports.cohort.page import judge_cohort, make_sections, write_group_report
-from fcpower_bids.reports.cohort.tables import GroupTables, listed, read_long, show_p, square
+from fcpower_bids.reports.cohort.page import first_figures, judge_cohort, make_sections, write_group_report
+from fcpower_bids.reports.cohort.tables import GroupTables, listed, read_long, show_p
+from fcpower_bids.reports.page import show_number
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
+from tests.command import main
 from tests.page_figures import check_in_browser
 from tests.reports.group_outputs import make_cohort, write_group
 from tests.running import FOOT
@@ -59,10 +68,6 @@ def copy_of(outputs, tmp_path, *tables):
     return settings
 
 
-def titles(settings):
-    return [section.title for section in make_sections(GroupTables(settings))]
-
-
 def test_what_is_there_is_found_and_what_is_not_is_not(outputs):
     states = {finding.target: finding.state for finding in find_targets(outputs[1])}
     assert states == {"planted": FOUND, "null": NOT_FOUND, "group": NOT_FOUND}
@@ -85,20 +90,6 @@ def test_in_folds_of_eight_the_best_representation_is_that_of_all_predictions(ou
         said = describe_finding(finding, outputs[1])[1]
         score = f"{finding.label} of all predictions together {pooled.max():.2f}"
         assert said.startswith(f"Highest score: {name}, {score}; the mean over 10 small folds, ")
-
-
-def test_in_folds_of_ten_the_best_representation_is_that_of_the_mean_over_folds(tmp_path):
-    settings = write_choices(tmp_path, targets=("planted",), permutations=0, folds=4)
-    write_group(settings, replace(make_cohort(), series=()), ("prediction",))
-    tables = GroupTables(settings)
-    (finding,) = find_targets(tables)
-    means = read_table(tables.path("prediction")).groupby("representation")["r"].mean()
-    assert finding.summary["representation"][0] == means.idxmax()
-    said = describe_finding(finding, tables)[1]
-    assert said.startswith(f"Highest score: {tables.title(means.idxmax())}, mean r over 4 folds {means.max():.2f} (SD")
-    verdict = judge_cohort(tables)
-    assert verdict.overview.text.startswith("Mean over the folds; the best")
-    assert not any("Test folds of" in text for text in verdict.cautions)
 
 
 @pytest.mark.parametrize("ranked_by", ["fold_mean", "pooled_mean"])
@@ -139,11 +130,6 @@ def test_without_permutations_nothing_is_claimed(tmp_path):
     assert "no permutations were run" in describe_finding(finding, tables)[0]
 
 
-def test_a_section_without_its_tables_does_not_appear(outputs, tmp_path):
-    settings = copy_of(outputs, tmp_path, "identification")
-    assert titles(settings) == ["Identification across sessions", "Privacy"]
-
-
 def test_no_cell_of_a_table_reads_nan(page):
     text = page.read_text()
     assert "Gain over trivial predictors" in text
@@ -162,10 +148,7 @@ def test_no_tables_at_all_is_said(tmp_path):
     [
         ("prediction", ""),
         ("identification", "something\telse\n1\t2\n"),
-        ("qcfc_summary", "\x00\x01"),
-        ("alpha", "alpha\tscore\tcriterion\n0.1\t0.2\t0.3\t0.4\t0.5\n"),
         ("excluded", "participant_id\tsession\n"),
-        ("comparisons", '"\tx\n'),
     ],
 )
 def test_a_broken_table_does_not_take_the_page_with_it(outputs, tmp_path, name, content):
@@ -203,16 +186,6 @@ def test_a_share_that_chance_gives_is_no_identification(outputs, tmp_path):
     assert "-0.000<" not in text
 
 
-def test_text_where_numbers_belong_does_not_take_the_page_with_it(outputs, tmp_path):
-    settings = copy_of(outputs, tmp_path, "prediction_summary", "excluded")
-    tables = GroupTables(settings)
-    frame = read_table(tables.path("prediction_summary"))
-    write_table(tables.path("prediction_summary"), frame.assign(**dict.fromkeys(frame.select_dtypes("number"), "many")))
-    text = write_group_report(settings)[0].read_text()
-    assert "prediction_summary.tsv holds text where numbers belong" in text
-    assert "Left out, and why" in text
-
-
 def test_every_panel_and_table_names_its_data(outputs, sections):
     root = outputs[0].output_dir
     for section in sections:
@@ -233,16 +206,6 @@ def test_a_large_cohort_has_a_page_of_the_usual_size(outputs, page, monkeypatch)
     part = part[: part.index("</section>")]
     n = len(read_table(outputs[1].path("prediction_summary")))
     assert f"The first 5 of {n} rows; the tables behind this page have the others too." in part
-
-
-def test_network_importance_is_the_table(outputs):
-    table = read_table(outputs[1].path("importance_networks"))
-    part = table[(table["target"] == "planted") & (table["representation"] == "fc")]
-    names, values = square(part, "network_a", "network_b", "importance")
-    assert names == ["Vis", "SomMot", "Default"]
-    np.testing.assert_array_equal(values, values.T)
-    for _, row in part.iterrows():
-        assert values[names.index(row["network_a"]), names.index(row["network_b"])] == row["importance"]
 
 
 def test_numbers_in_sentences():
@@ -315,3 +278,99 @@ def write_choices(folder, **choices):
         Settings(folder / "<b>bids", folder / "out", "group", representations=("fc", "fc_power", "embedding")),
         **{"repeats": 1, "folds": 3, "inner_folds": 2, "quiet": True, **choices},
     )
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture
+def figures(invented):
+    tables = GroupTables(invented)
+    return tables, {panel.title: panel for panel in first_figures(find_targets(tables), tables)}
+
+
+def parts(panel, kind):
+    return list(ElementTree.fromstring(panel.svg).iter(f"{SVG}{kind}"))
+
+
+def test_every_score_is_said_and_marked(figures):
+    tables, panels = figures
+    summary = tables.rows("prediction_summary")
+    binary = summary["auc_pooled_mean"].notna()
+    for label, column, rows in (("r", "r_pooled_mean", summary[~binary]), ("AUC", "auc_pooled_mean", summary[binary])):
+        panel = panels[f"Prediction ({label})"]
+        for row in rows.to_dict("records"):
+            said = f"{tables.title(row['representation'])} {show_number(row[column])}"
+            assert said in panel.alt.split(f"{row['target']}: ")[1].split(";")[0]
+        circles = [one for one in parts(panel, "circle") if one.get("r") != "2.6"]
+        best = rows.groupby("representation")[column].mean().idxmax()
+        assert len(circles) == (rows["representation"] == sorted(rows["representation"])[0]).sum()
+        for said in panel.alt.partition(", by target. ")[2].split("; "):
+            assert said.partition(": ")[2].startswith(f"{tables.title(best)} "), "the best comes first"
+
+
+def test_a_row_is_shaded_up_to_the_score_that_it_needs(figures):
+    tables, panels = figures
+    panel, summary = panels["Prediction (r)"], tables.rows("prediction_summary")
+    rows = summary[summary["auc_pooled_mean"].isna()]
+    shades = [one for one in parts(panel, "rect") if one.get("fill-opacity")]
+    assert len(shades) == len(rows) > 0
+    # Marks are drawn on the same scale: two of them give it.
+    first = rows[rows["representation"] == sorted(rows["representation"])[0]].set_index("target")
+    circles = [float(one.get("cx")) for one in parts(panel, "circle") if one.get("r") != "2.6"]
+    slope, start = np.polyfit(first["r_pooled_mean"], circles, 1)
+    right = sorted(float(one.get("x")) + float(one.get("width")) for one in shades)
+    np.testing.assert_allclose(right, sorted(start + slope * rows["score_needed"]), atol=0.4)
+
+
+def test_bars_of_identification_end_at_the_accuracy(figures):
+    tables, panels = figures
+    rows = tables.rows("identification").sort_values("accuracy", ascending=False, kind="stable")
+    panel = panels["Identification"]
+    said = dict(re.findall(r"(?:, |: )([^,:]+) (\d+) %", panel.alt))
+    bars = [one for one in parts(panel, "rect") if one.get("fill-opacity")]
+    widths = np.array([float(one.get("width")) for one in bars])
+    for title, accuracy in zip(map(tables.title, rows["representation"]), rows["accuracy"], strict=True):
+        assert int(said[title]) == round(100 * accuracy)
+    np.testing.assert_allclose(widths / widths.max(), rows["accuracy"] / rows["accuracy"].max(), atol=0.002)
+    names = sorted(rows["representation"])
+    assert [bar.get("fill") for bar in bars] == [style(names.index(name))[0] for name in rows["representation"]]
+
+
+RARE, SELDOM = "1.1 % of the scans lack it, and what a scan lacks is not filled in", "30.0 % of the scans lack it"
+
+
+def test_parcels_of_one_reason_share_a_row_and_nobody_else_does():
+    parcels = [f"P{number}: {RARE}" for number in range(9)] + [f"Q{number}: {SELDOM}" for number in range(4)]
+    others = ["sub-01: no scan", "missing: age", "missing: age", "missing: age", "missing: age", "missing: age"]
+    excluded = pd.DataFrame(
+        {
+            "participant_id": ["n/a"] * 13 + ["sub-01", *(f"sub-{number}" for number in range(2, 7))],
+            "session": "n/a",
+            "what": ["parcel"] * 13 + ["person"] + ["value"] * 5,
+            "reason": [*parcels, *others],
+        }
+    ).iloc[[0, 13, *range(1, 13), *range(14, 19)]]
+    told = fold_parcels(excluded)
+    assert told["reason"].tolist() == [f"P0, P1, P2 and 6 more, each: {RARE}", others[0], *parcels[9:], *others[1:]]
+    assert told["participant_id"].tolist()[-5:] == [f"sub-{number}" for number in range(2, 7)]
+    without = excluded[excluded["what"] != "parcel"]
+    pd.testing.assert_frame_equal(fold_parcels(without), without)
+
+
+def test_the_row_of_a_run_names_what_its_connectomes_lack(troubled_demo, troubled_run, tmp_path):
+    output = shutil.copytree(troubled_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
+    assert main([str(troubled_demo[0]), str(output), "group", "--check", "--nprocs", "1", "--quiet"]) == 0
+    lacked: dict[str, set[str]] = {}
+    for path in sorted(output.rglob("*_stat-pearsoncorrelation_relmat.tsv")):
+        matrix = pd.read_csv(path, sep="\t", index_col=0, na_values="n/a")
+        lacked.setdefault("_".join(path.name.split("_")[:2]), set()).update(matrix.columns[matrix.isna().all()])
+    parcels = Counter(parcel for one in lacked.values() for parcel in one)
+    (scans,) = set(parcels.values())
+    first, second, third, *others = [parcel for parcel in matrix.columns if parcel in parcels]
+    share = f"{100 * scans / len(lacked):.1f} % of the scans lack it"
+    told = f"{first}, {second}, {third} and {len(others)} more, each: {share}"
+    page = html.unescape((output / "group.html").read_text(encoding="utf-8"))
+    assert len(others) > 1
+    assert page.count(told) == 1
+    assert f"{others[-1]}: " not in page

@@ -5,45 +5,24 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
-from fcpower_bids import reports
 from fcpower_bids.outputs.tables import read_table, write_table
-from fcpower_bids.reports.cohort.analyses import judge
 from fcpower_bids.reports.cohort.chapters import make_chapter
 from fcpower_bids.reports.cohort.page import judge_cohort, make_sections, write_group_report
-from fcpower_bids.reports.cohort.tables import GroupTables, square
-from fcpower_bids.schema import TABLES as SPECS
+from fcpower_bids.reports.cohort.tables import GroupTables
 from fcpower_bids.settings import Settings
 from tests.page_figures import check_in_browser, unchecked_figures
 from tests.reports.cohort.test_page import EVIL
 from tests.reports.group_outputs import SETTINGS, make_cohort, write_further, write_group
 
 ANCHORS = ["cohort", "exponent", "screen", "controls", "curves", "sweep", "encoders", "spectrum"]
-TABLES = [
-    *("transform_screen", "spectral_controls", "learning_curves", "learning_gains"),
-    *("identification_curves", "identification_gains", "parcellation_sweep", "parcellation_gains"),
-    *("parcellation_comparisons", "encoders", "encoder_comparisons", "spectral_matched"),
-    *("spectrum_histogram", "spectrum_ranks", "spectrum_path", "spectrum_sphere", "spectrum_matrices", "left_out"),
-]
-
-OWNERS = {"transform": "screen", "spectral": "controls", "learning": "curves", "scaling": "curves", "left": "cohort"}
-OWNERS |= {"identification": "curves", "parcellation": "sweep", "encoders": "encoders", "encoder": "encoders"}
-OWNERS |= {"spectrum": "spectrum"}
-"""Section of a table, by the first word of its name."""
-ESSENTIAL = {
-    "transform_screen",
-    "spectral_controls",
-    "parcellation_sweep",
-    "encoders",
-    "spectrum_path",
-}
-"""Tables without which their section says nothing."""
+OWNERS = {"transform_screen": "screen", "learning_gains": "curves", "encoders": "encoders", "left_out": "cohort"}
+"""Tables and their sections; without the ``ESSENTIAL`` ones a section says nothing."""
+ESSENTIAL = ("transform_screen", "encoders")
 
 
 @pytest.fixture(scope="module")
@@ -78,10 +57,6 @@ def make_one(tables, anchor):
     return list(make_chapter(anchor, tables))
 
 
-def panel(sections, anchor, title):
-    return next(one for one in sections[anchor].panels if one.title == title)
-
-
 def grid(sections, anchor, title):
     return next(one for one in sections[anchor].grids if one.title == title)
 
@@ -98,20 +73,12 @@ def test_every_analysis_has_its_section_and_no_part_failed(sections, page):
     assert "<bdi>Representation</bdi></button></th>" in text
 
 
-def test_every_column_that_a_page_shows_has_a_heading():
-    about = yaml.safe_load((Path(reports.__file__).parents[1] / "data" / "report" / "grids.yml").read_text("utf-8"))
-    for name, grid in about.items():
-        spec = SPECS[grid.get("sources", name).split()[0]]
-        shown = grid.get("columns", " ".join(spec.columns)).split()
-        assert [key for key in shown if not spec.columns[key].heading] == [], name
-
-
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", OWNERS)
 def test_an_empty_table_is_named_and_costs_its_own_part_alone(outputs, tmp_path, name):
     settings = copy_of(outputs, tmp_path)
     GroupTables(settings).path(name).write_text("")
     tables = GroupTables(settings)
-    left = make_one(tables, OWNERS[name.split("_")[0]])
+    left = make_one(tables, OWNERS[name])
     assert list(tables.problems) == [name]
     assert bool(left) == (name not in ESSENTIAL)
 
@@ -148,13 +115,6 @@ def test_the_screen_counts_what_its_table_says(outputs, sections):
     assert counted == [better, worse, len(own) - better - worse]
 
 
-def test_what_cannot_be_tested_is_neither_better_nor_worse():
-    row = {"mean_difference": 0.2, "p_holm": np.nan}
-    assert judge(row) == "not distinguishable"
-    assert judge(row | {"p_holm": 0.01}) == "better"
-    assert judge(row | {"p_holm": 0.01, "mean_difference": -0.2}) == "worse"
-
-
 def test_a_refused_transform_is_listed_with_its_reason_and_not_drawn(outputs, tmp_path):
     settings = copy_of(outputs, tmp_path)
     path = GroupTables(settings).path("transform_screen")
@@ -170,42 +130,6 @@ def test_a_refused_transform_is_listed_with_its_reason_and_not_drawn(outputs, tm
     assert [[cell.text for cell in row] for row in section.grids[1].rows] == [[name, "Too few people."]]
     assert name not in section.panels[0].svg
     assert "Cholesky" in section.panels[0].svg
-
-
-def test_refused_random_filters_are_listed_and_not_drawn(outputs, tmp_path):
-    settings = copy_of(outputs, tmp_path)
-    path = GroupTables(settings).path("spectral_controls")
-    controls = read_table(path)
-    random = controls["control"] == "random_filter"
-    one = controls[random].groupby("target").head(1).assign(representation="random_filters", status="refused")
-    one[["fold_mean", "fold_sd", "mean_difference", "p_holm", "number"]] = np.nan
-    one["reason"] = "Random filters would need 9 GB."
-    write_table(path, pd.concat([controls[~random], one]))
-    (section,) = make_one(GroupTables(settings), "controls")
-    (row,) = section.grids[1].rows
-    assert [cell.text for cell in row][1] == "Random filters would need 9 GB."
-    assert "random filters" not in section.panels[-1].svg
-
-
-def test_leading_eigenvectors_are_told_raw_and_flattened(outputs, sections):
-    controls = table(outputs, "spectral_controls")
-    own = controls[controls["target"] == "planted"].set_index("representation")["fold_mean"]
-    said = panel(sections, "controls", "The same eigenvectors, raw and flattened").alt
-    assert f"planted: raw eigenvalues {own['top_1_raw']:.3f} at 1, {own['fc']:.3f} at 12" in said
-    assert f"flattened eigenvalues (λ^0.35) {own['top_1_power']:.3f} at 1, {own['fc_power']:.3f} at 12" in said
-    matched = table(outputs, "spectral_matched")
-    title = "Flattened minus raw, at equal numbers of leading eigenvectors"
-    shown = [row[2].value for row in grid(sections, "controls", title).rows]
-    assert shown == pytest.approx(matched["mean_difference"].tolist())
-
-
-def test_gains_are_those_of_the_table(outputs, sections):
-    gains = table(outputs, "learning_gains")
-    own = gains[(gains["target"] == "planted") & (gains["representation"] == "fc_power") & (gains["reference"] == "fc")]
-    first = own.sort_values(["minutes", "n_people"]).iloc[0]
-    said = panel(sections, "curves", "Gain in prediction").alt
-    assert f"FC^0.35 − FC, {first['minutes']:.3g} min {first['mean_difference']:.3f} at {first['n_people']}" in said
-    assert len(grid(sections, "curves", "Gains in prediction").rows) == len(gains)
 
 
 def test_learning_curves_end_at_the_whole_cohort(outputs, sections):
@@ -252,42 +176,9 @@ def test_both_criteria_of_the_exponent_are_drawn_and_told_apart(sections):
     assert [one.split(":")[0] for one in said] == ["planted (prediction)", "planted (alignment)"]
 
 
-def test_the_spectrum_is_described_by_its_means(outputs, sections):
-    path = table(outputs, "spectrum_path")
-    ratios = [path[path["alpha"] == alpha]["participation_ratio"].mean() for alpha in (1.0, 0.35)]
-    assert f"from {ratios[0]:.1f} for FC to {ratios[1]:.1f} for FC^0.35" in sections["spectrum"].sentences[0]
-
-
-def test_the_matrix_of_a_person_is_put_together_again(outputs):
-    matrices = table(outputs, "spectrum_matrices")
-    part = matrices[matrices["alpha"] == 1.0]
-    names, matrix = square(part, "parcel", "other", "value")
-    np.testing.assert_array_equal(matrix, matrix.T)
-    for _, row in part.iloc[::7].iterrows():
-        assert matrix[names.index(row["parcel"]), names.index(row["other"])] == row["value"]
-
-
 def test_what_was_not_done_is_listed_with_its_reason(sections):
     rows = grid(sections, "cohort", "Analyses that were not done").rows
     assert [[cell.text for cell in row] for row in rows] == [["qc_fc", "left out", "Nobody <i>moved</i>."]]
-
-
-def test_qc_fc_has_the_distance_where_the_parcels_have_a_place(tmp_path):
-    cohort = make_cohort(n_people=12)
-    places = np.random.default_rng(0).uniform(-60, 60, (12, 3))
-    for centroids in (places, None):
-        settings = replace(Settings(tmp_path / "bids", tmp_path / str(centroids is None), "group"), **SETTINGS)
-        write_group(settings, replace(cohort, centroids=centroids), ("qc_fc",))
-        tables = GroupTables(settings)
-        section = next(one for one in make_sections(tables) if one.anchor == "motion")
-        assert "correlation with mean FD" in section.panels[0].svg
-        rho = read_table(tables.path("qcfc_summary"))["distance_rho"][0]
-        shown = [cell.value for cell in section.grids[0].rows[0]]
-        assert (centroids is not None) == (rho in shown)
-
-
-def test_the_length_and_motion_of_the_scans_are_said(sections):
-    assert any("3.0 cleaned minutes (median; 3.0 to 3.0) and a mean FD" in one for one in sections["cohort"].sentences)
 
 
 # In a real browser

@@ -10,7 +10,6 @@ import json
 import logging
 import subprocess
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import nibabel
@@ -27,7 +26,6 @@ from fcpower_bids.imaging.atlas import load_atlas, prefetch_atlases
 from fcpower_bids.imaging.atlas_files import (
     declared_atlases,
     hemisphere_of,
-    make_table,
     network_of,
     parse_name,
     read_atlas_table,
@@ -104,28 +102,6 @@ def test_offline_says_how_to_prefetch(tmp_path):
     assert not (tmp_path / "templateflow").exists()
 
 
-def test_a_stub_of_zero_bytes_is_not_a_file(home):
-    next(home.glob("*.nii.gz")).write_bytes(b"")
-    with pytest.raises(DatasetError, match="could not be fetched"):
-        load_atlas("Schaefer100", SPACE)
-
-
-def test_offline_switch_is_honoured(monkeypatch):
-    monkeypatch.setattr(templateflow_atlases, "_fetch", FETCH)
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("the client was started"))
-    monkeypatch.setenv("FCPOWER_OFFLINE", "1")
-    with pytest.raises(DatasetError, match="FCPOWER_OFFLINE is set"):
-        load_atlas("Schaefer400", SPACE)
-
-
-def test_a_network_that_never_answers_does_not_hang(monkeypatch):
-    monkeypatch.setattr(templateflow_atlases, "SECONDS", 0.1)
-    with pytest.raises(TimeoutError, match=r"within 0\.1 s"):
-        FETCH(["https://example.org/x.nii.gz"], "")
-    with pytest.raises(TimeoutError, match=r"within 0\.1 s"):
-        FETCH(["any"], SPACE)
-
-
 THALAMUS = "MIAL67ThalamicNuclei"
 """An atlas that TemplateFlow has at 1 mm alone."""
 TABLE = b"index\tname\n1\tleft-one\n2\tright-two\n"
@@ -180,15 +156,6 @@ def store(monkeypatch, tmp_path):
     return asked
 
 
-def test_a_home_that_cannot_be_written_is_replaced_by_the_cache(store, tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path / "file" / "below"))
-    atlas = load_atlas("templateflow:Toy_desc-th25", SPACE, cache=tmp_path / "cache")
-    assert atlas.image.is_relative_to(tmp_path / "cache")
-    with pytest.raises(DatasetError, match="could not be fetched"):
-        load_atlas("templateflow:Toy_desc-th25", SPACE)
-
-
 def test_prefetch_writes_checksums_that_are_checked(store, tmp_path):
     folder = tmp_path / "portable"
     table = prefetch_atlases(["templateflow:Toy_desc-th25"], [SPACE], folder)
@@ -206,13 +173,6 @@ def test_prefetch_writes_checksums_that_are_checked(store, tmp_path):
     paths[0].write_text("index\tname\n1\tsomething else\n")
     with pytest.raises(DatasetError, match="has changed since it was fetched"):
         prefetch_atlases(["templateflow:Toy_desc-th25"], [SPACE], folder)
-
-
-def test_prefetch_of_a_merge_fetches_what_there_is(home, caplog):
-    with caplog.at_level(logging.WARNING):
-        table = prefetch_atlases(["Schaefer150"], [SPACE], home.parent)
-    assert table.read_text().count("100Parcels7Networks") == 2
-    assert "TianS3 cannot be fetched" in caplog.text
 
 
 def test_a_part_that_templateflow_lacks_says_where_to_get_it(home, tmp_path):
@@ -376,12 +336,6 @@ def test_network_and_hemisphere_are_read_from_names(name, network, hemisphere):
     assert hemisphere_of(name) == hemisphere
 
 
-def test_stated_networks_are_not_overruled_by_names(tmp_path):
-    table = make_table([1], ["7Networks_LH_Vis_1"], ["Mine"], ["n/a"], origin=tmp_path)
-    assert table.networks == ("Mine",)
-    assert table.hemispheres == ("L",)
-
-
 @pytest.mark.parametrize(
     ("name", "entities"),
     [
@@ -454,13 +408,6 @@ def test_a_dataset_lists_what_it_has(dataset):
         load_atlas(f"{dataset}:To/y", SPACE)
 
 
-def test_atlas_dir_comes_before_templateflow(home, tmp_path):
-    image = tmp_path / "own" / f"tpl-{SPACE}_atlas-Schaefer2018_seg-7n_scale-100_res-02_dseg.nii.gz"
-    save_labels(image, cube(2))
-    assert load_atlas("Schaefer100", SPACE, [tmp_path / "own"]).image == image
-    assert load_atlas("Schaefer100", SPACE, [tmp_path / "empty"]).image.parent == home
-
-
 # ---------------------------------------------------------------------------------------------------------- merging
 
 
@@ -487,20 +434,6 @@ def test_merging_keeps_order_and_never_overwrites(parts, tmp_path, caplog):
     assert read_atlas_table(atlas.image.with_name(atlas.image.name.replace(".nii.gz", ".tsv"))).names == atlas.names
 
 
-def test_merging_is_deterministic_and_survives_a_crowd(parts, tmp_path):
-    spec = f"{parts[0]}+{parts[1]}"
-    with ThreadPoolExecutor(8) as crowd:
-        atlases = list(crowd.map(lambda _: load_atlas(spec, SPACE, cache=tmp_path / "crowd"), range(8)))
-    assert len(set(atlases)) == 1
-    alone = load_atlas(spec, SPACE, cache=tmp_path / "alone")
-    assert alone.image.name == atlases[0].image.name
-    assert alone.image.read_bytes() == atlases[0].image.read_bytes()
-    assert len(list((tmp_path / "crowd").iterdir())) == 2, "no temporary file is left"
-    stamp = alone.image.stat().st_mtime_ns
-    load_atlas(spec, SPACE, cache=tmp_path / "alone")
-    assert alone.image.stat().st_mtime_ns == stamp, "what is there is not written again"
-
-
 def test_merging_across_resolutions_uses_the_larger_grid(tmp_path):
     fine = np.zeros((8, 8, 8), np.int16)
     fine[:2, :2, :2] = 1
@@ -512,13 +445,6 @@ def test_merging_across_resolutions_uses_the_larger_grid(tmp_path):
     # Centres of 2 mm voxels at 0, 2 and 4 mm lie in the first two 4 mm voxels (0 and 4 mm); that at 6 mm is halfway.
     assert np.sum(labels == 1) == 3**3
     assert np.sum(labels == 2) == 8**3 - np.sum(labels == 1)
-
-
-def test_merging_needs_a_cache_and_two_parts(parts):
-    with pytest.raises(UsageError, match="cache folder"):
-        load_atlas(f"{parts[0]}+{parts[1]}", SPACE)
-    with pytest.raises(UsageError, match="empty part"):
-        load_atlas("Schaefer100+", SPACE)
 
 
 def test_merging_dlabels(tmp_path):

@@ -1,14 +1,23 @@
+"""Confounds and cleaning of one recording: equal to nilearn, and a plain reason for each refusal."""
+
+from __future__ import annotations
+
 import json
+import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.errors import RecordingError
+from fcpower_bids.errors import RecordingError, UsageError
+from fcpower_bids.imaging.cleaning import clean_recording
 from fcpower_bids.imaging.confounds import load_confounds
-from fcpower_bids.imaging.strategies import Strategy, load_strategy
+from fcpower_bids.imaging.strategies import Strategy, load_strategy, strategy_names
+from fcpower_bids.records import Atlas, Recording
+from fcpower_bids.settings import Settings
 
 DATA = Path(pytest.importorskip("nilearn").__file__).parent / "interfaces" / "fmriprep" / "data"
 VERSIONS = {
@@ -95,14 +104,6 @@ def test_missing_values_elsewhere_are_refused(tmp_path, frame):
     assert load_confounds(write(tmp_path, frame), None, load_strategy("24P")).values.shape == (30, 24)
 
 
-def test_displacement_keeps_its_unknown_first_value():
-    confounds = load_confounds(*VERSIONS["21"], load_strategy("none"))
-    assert np.isnan(confounds.framewise_displacement[0])
-    assert np.isfinite(confounds.framewise_displacement[1:]).all()
-    assert confounds.values.shape == (30, 0)
-    assert confounds.n_dummy == 3
-
-
 def test_components_are_told_apart_by_their_metadata(tmp_path, frame):
     table = write(tmp_path, frame)
     metadata = tmp_path / "confounds.json"
@@ -132,12 +133,6 @@ def test_missing_columns_name_the_file_and_the_remedy(tmp_path, frame):
         load_confounds(*VERSIONS["21"], load_strategy("aroma"))
 
 
-def test_optional_columns_may_be_absent(tmp_path, frame):
-    table = write(tmp_path, frame[[column for column in frame if not column.startswith("cosine")]])
-    names = load_confounds(table, VERSIONS["1.4"][1], load_strategy("acompcor")).names
-    assert len(names) == 22
-
-
 @pytest.mark.parametrize("n_volumes", [29, 31])
 def test_rows_and_volumes_must_agree(n_volumes):
     with pytest.raises(RecordingError, match=f"30 rows, but its series has {n_volumes} volumes"):
@@ -159,20 +154,10 @@ def test_what_is_not_a_table_is_refused(tmp_path, content, message):
         load_confounds(path, None, load_strategy("gsr_only"))
 
 
-def test_an_absent_table_is_refused(tmp_path):
-    with pytest.raises(RecordingError, match=r"absent\.tsv cannot be read"):
-        load_confounds(tmp_path / "absent.tsv", None, load_strategy("none"))
-
-
 def test_columns_of_a_pattern_and_a_name_come_once_in_the_order_of_the_strategy(tmp_path, frame):
     strategy = Strategy("own", "A.", columns=("csf", r"^cosine\d+$", "cosine01"), optional=("csf", "absent"))
     names = load_confounds(write(tmp_path, frame), None, strategy).names
     assert names == ("csf", "cosine00", "cosine01", "cosine02", "cosine03")
-
-
-def test_only_the_needed_columns_are_parsed(tmp_path, frame):
-    worded = pd.concat([frame, pd.Series(["not a number"] * 30, name="words")], axis=1)
-    assert load_confounds(write(tmp_path, worded), None, load_strategy("36P")).values.shape == (30, 36)
 
 
 def test_components_are_taken_by_number_not_by_column(tmp_path):
@@ -182,3 +167,114 @@ def test_components_are_taken_by_number_not_by_column(tmp_path):
     strategy = Strategy("own", "A.", acompcor=2)
     names = load_confounds(write(tmp_path, frame), None, strategy).names
     assert names == ("w_comp_cor_00", "w_comp_cor_01", "c_comp_cor_00", "c_comp_cor_01")
+
+
+COUNTS = {"24P": 24, "27P": 27, "36P": 36, "simple": 26, "gsr_only": 1, "none": 0, "acompcor": 12, "acompcor_gsr": 13}
+
+
+def write_yaml(folder, text, name="own.yml"):
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", strategy_names())
+def test_shipped_strategies_are_sound(name):
+    strategy = load_strategy(name)
+    assert strategy.name == name
+    assert strategy.methods.endswith(".")
+    assert hash(strategy) == hash(load_strategy(name))
+    assert all(re.fullmatch(r"10\.\d{4,}/\S+", doi) for doi in strategy.references)
+    if name in COUNTS:
+        assert len(strategy.columns) == COUNTS[name]
+    assert strategy.acompcor == (5 if name.startswith("acompcor") else 0)
+
+
+def test_own_strategy_from_a_file(tmp_path):
+    path = write_yaml(tmp_path, "methods: Two\n  columns.\ncolumns: [csf, '^cosine\\d+$']\nacompcor: 3\n")
+    strategy = load_strategy(path)
+    assert strategy.name == "own"
+    assert strategy.methods == "Two columns."
+    assert strategy.columns == ("csf", r"^cosine\d+$")
+    assert strategy.acompcor == 3
+    assert load_strategy(str(path)) == strategy
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- csf\n", "must have the keys"),
+        ("columns: [csf]\n", "'methods' is missing"),
+        ("methods: A.\n", "'columns' is missing"),
+        ("methods: A.\ncolumns: [csf]\ncolums: []\n", "'colums' is not known"),
+        ("methods: A.\ncolumns: csf\n", "must be a list of names"),
+        ("methods: A.\ncolumns: [1]\n", "must be a list of names"),
+        ("methods: ''\ncolumns: []\n", "'methods' must be text"),
+        ("name: 3\nmethods: A.\ncolumns: []\n", "'name' must be text"),
+        ("methods: A.\ncolumns: []\nacompcor: true\n", "number of components"),
+        ("methods: A.\ncolumns: []\nacompcor: -1\n", "number of components"),
+        ("methods: A.\ncolumns: ['^csf']\n", "end with"),
+        ("methods: A.\ncolumns: ['csf$']\n", "begin with"),
+        ("methods: A.\ncolumns: ['^(csf$']\n", "not a regular expression"),
+        ("methods: A.\ncolumns: !!python/object/apply:os.getcwd []\n", "cannot be read as YAML"),
+        ("methods: [\n", "cannot be read as YAML"),
+    ],
+)
+def test_a_wrong_file_is_refused_in_one_sentence_with_its_name(tmp_path, text, message):
+    path = write_yaml(tmp_path, text)
+    with pytest.raises(UsageError, match=message) as caught:
+        load_strategy(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+T, P, TR = 200, 4, 2.0
+BLANK = ("n/a",) * P
+ATLAS = Atlas((("atlas", "x"),), Path("x.nii.gz"), "MNI", tuple(range(1, P + 1)), ("a", "b", "c", "d"), BLANK, BLANK)
+WHOLE = Settings(Path("in"), Path("out"), "participant", strategy="none", dummy_scans="0", fd_thresh=0.0)
+
+
+@pytest.fixture
+def recording(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        rng.standard_normal((T, 6)), columns=[f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
+    )
+    table["framewise_displacement"] = 0.1
+    table.loc[[50, 51, 120], "framewise_displacement"] = 2.0
+    table["non_steady_state_outlier00"] = np.eye(1, T, 0)[0]
+    table.to_csv(tmp_path / "confounds.tsv", sep="\t", index=False)
+    return Recording(tmp_path / "bold.nii.gz", (("sub", "01"),), TR, confounds=tmp_path / "confounds.tsv")
+
+
+@pytest.fixture
+def parcels():
+    return np.random.default_rng(1).standard_normal((T, P)) + 100, np.ones(P)
+
+
+def clean(recording, parcels, **choices):
+    cleaning, (series,) = clean_recording(recording, [ATLAS.name], [parcels], replace(WHOLE, **choices))
+    return cleaning, series
+
+
+def test_too_little_time_is_an_exclusion_not_an_error(recording, parcels):
+    cleaning, series = clean(recording, parcels, min_time=401.0)
+    assert "400 s of 400 s" in cleaning.excluded
+    assert series.clean.size == 0
+    assert series.raw.shape == (T, P)
+
+
+def test_too_many_regressors_are_an_exclusion(recording, parcels, tmp_path):
+    (tmp_path / "some.yml").write_text("name: some\nmethods: Three.\ncolumns: [trans_x, trans_y, trans_z]\n")
+    cleaning, _ = clean(recording, parcels, high_pass=0.079, strategy=str(tmp_path / "some.yml"))
+    assert "Nothing is left to analyse" in cleaning.excluded
+
+
+def test_without_a_table_only_what_needs_none_can_be_done(recording, parcels):
+    bare = replace(recording, confounds=None)
+    cleaning, _ = clean(bare, parcels)
+    assert np.isnan(cleaning.framewise_displacement).all()
+    with pytest.raises(RecordingError, match="no confounds table"):
+        clean(bare, parcels, fd_thresh=0.5)
+    with pytest.raises(RecordingError, match="no confounds table"):
+        clean(bare, parcels, strategy="24P")

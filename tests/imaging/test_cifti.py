@@ -7,13 +7,12 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pytest
-from nibabel.cifti2 import BrainModelAxis, Cifti2Image, LabelAxis, ScalarAxis, SeriesAxis
+from nibabel.cifti2 import BrainModelAxis, Cifti2Image, LabelAxis, SeriesAxis
 
-from fcpower_bids.errors import RecordingError, UsageError
+from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging import cifti
 from fcpower_bids.imaging.labels import align_labels, read_grayordinate_labels
 from fcpower_bids.imaging.parcellation import parcellate
-from fcpower_bids.imaging.streaming import header_summary
 from fcpower_bids.records import Atlas
 
 AFFINE = np.diag([2.0, 2, 2, 1])
@@ -149,20 +148,3 @@ def test_the_first_map_of_a_dlabel_is_read_with_its_table(tmp_path, rng):
     np.testing.assert_array_equal(labels, rows[0])
     assert found == axis
     assert table[3] == "region3"
-
-
-def test_a_dscalar_is_neither_run_nor_atlas(tmp_path):
-    axis = make_axis()
-    path = tmp_path / "bold.dtseries.nii"
-    nibabel.save(Cifti2Image(np.ones((2, len(axis))), header=(ScalarAxis(["a", "b"]), axis)), path)
-    with pytest.raises(RecordingError, match="dense time series"):
-        header_summary(path)
-    with pytest.raises(UsageError, match="not a CIFTI label image"):
-        read_grayordinate_labels(path)
-
-
-def test_repetition_time(tmp_path):
-    axis = make_axis()
-    data = np.ones((3, len(axis)), np.float32)
-    assert header_summary(save_series(tmp_path / "a.dtseries.nii", data, axis, 0.8)).repetition_time == 0.8
-    assert header_summary(save_series(tmp_path / "b.dtseries.nii", data, axis, 3, "HERTZ")).repetition_time is None

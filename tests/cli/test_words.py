@@ -1,9 +1,11 @@
-"""Help shows what a level reads, and what others call our options is understood or refused with the remedy."""
+"""Help and the names of options; what others call them; the command on a page gives the choices back."""
 
 from __future__ import annotations
 
 import ast
 import re
+import shlex
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -11,15 +13,13 @@ import grimp
 import pytest
 
 import fcpower_bids
-from fcpower_bids.cli import commands as named
 from fcpower_bids.cli.parser import OURS, build_parser, options
 from fcpower_bids.errors import UsageError
-from fcpower_bids.settings import LEVELS
+from fcpower_bids.settings import LEVELS, Settings, command_of
 from fcpower_bids.settings.options import ALL_LEVELS
 from tests.command import main, parse_settings
 
 BASE = ["in", "out", "participant"]
-MOST = 74
 PACKAGE = Path(fcpower_bids.__file__).parent
 ENTRIES = {"pretrain": "pretraining"}
 ELSEWHERE = {"high_pass", "low_pass", "work_dir", "config_file", "debug", "verbose", "omp_nthreads"}
@@ -78,12 +78,6 @@ def test_the_short_help_fits_on_a_screen(capsys):
     assert all(level in said for level in LEVELS)
 
 
-def test_there_are_few_options():
-    commands = (named.prefetch_parser(), named.predict_parser())
-    number = sum(len([each for each in one._actions if each.option_strings]) - 1 for one in commands)
-    assert number + len([option for option in options().values() if not option.in_file]) <= MOST
-
-
 @pytest.mark.parametrize("name", [one for one in OURS if OURS[one].startswith("-")])
 def test_a_name_of_another_program_is_answered_with_ours(name):
     with pytest.raises(UsageError) as caught:
@@ -116,3 +110,40 @@ def test_memory_as_fmriprep_takes_it(text, megabytes):
 def test_a_slip_is_answered_in_the_documented_spelling():
     with pytest.raises(UsageError, match=r"no option --dry-runn\. Did you mean --dry-run\?"):
         parse_settings([*BASE, "--dry_runn"])
+
+
+PLAIN = Settings(Path("/home/me/study/bids"), Path("/home/me/study/out"), "group")
+CHOSEN = {
+    "targets": ("fluid IQ", "age"),
+    "phenotypes": (Path("/home/me/secret/scores.tsv"),),
+    "derivatives": ("xcpd=/home/me/xcp_d",),
+    "equal_minutes": True,
+    "alpha": 0.5,
+    "permutations": 0,
+    "random_seed": 7,
+}
+
+
+def test_defaults_resources_and_messages_are_left_out():
+    assert command_of(PLAIN.as_dict()) == "fcpower_bids bids out group"
+    assert command_of(replace(PLAIN, nprocs=7, quiet=True, work_dir=Path("/w"), config_file=Path("c")).as_dict()) == (
+        "fcpower_bids bids out group"
+    )
+    assert command_of({"alpha": 0.5}) == ""
+
+
+def test_the_command_gives_the_choices_back_without_their_folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("scores.tsv").touch()
+    told = command_of(replace(PLAIN, **CHOSEN).as_dict())
+    assert "home" not in told
+    places = {name: Path(name).absolute() for name in ("bids", "out", "scores.tsv")}
+    chosen = CHOSEN | {"phenotypes": (places["scores.tsv"],), "derivatives": (f"xcpd={Path('xcp_d').absolute()}",)}
+    again = parse_settings(shlex.split(told)[1:])
+    assert again == replace(PLAIN, bids_dir=places["bids"], output_dir=places["out"], **chosen)
+
+
+def test_keys_of_the_file_are_given_by_the_file_that_was_written():
+    chosen = replace(PLAIN, inner_folds=3, folds=4, name="x").as_dict()
+    assert command_of(chosen) == "fcpower_bids bids out group --name x --folds 4 --config-file settings_group_x.toml"
+    assert command_of(chosen, whole=True).endswith("--config-file /home/me/study/out/logs/settings_group_x.toml")

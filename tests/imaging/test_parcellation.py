@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import tracemalloc
 from pathlib import Path
 
 import nibabel
@@ -196,17 +195,6 @@ def test_a_voxel_that_breaks_in_mid_run_leaves_its_parcel_at_every_volume(run, v
     assert found.n_covered.sum() == np.sum(labels > 0) - np.sum(labels[~usable] > 0)
 
 
-def test_a_voxel_that_starts_late_still_counts(run):
-    """A zero at the first volume is a value like any other when the voxel changes later."""
-    bold, _, atlas, data, _, labels = run
-    data = data.copy()
-    data[1, 1, 1, :4] = 0
-    save_image(bold, data)
-    (found,) = parcellate(bold, None, [atlas])
-    everywhere = np.ones(SHAPE, bool)
-    np.testing.assert_allclose(found.series, mean_by_hand(data, labels, everywhere, atlas.labels), rtol=1e-13)
-
-
 def test_every_parcel_keeps_its_column(tmp_path, run):
     bold, mask, _, data, brain, labels = run
     labels = labels.copy()
@@ -235,13 +223,6 @@ def test_several_atlases_in_one_pass_equal_each_alone(tmp_path, run, rng, monkey
     for one, both in zip(alone, together, strict=True):
         for expected, value in zip(one[:4], both[:4], strict=True):
             np.testing.assert_array_equal(value, expected)
-
-
-def test_the_standard_library_inflates_as_well(run, monkeypatch):
-    bold, mask, atlas, *_ = run
-    fast = parcellate(bold, mask, [atlas])[0]
-    monkeypatch.setattr(streaming, "open_gzip", gzip.open)
-    np.testing.assert_array_equal(parcellate(bold, mask, [atlas])[0].series, fast.series)
 
 
 @settings(deadline=None, derandomize=True, max_examples=25)
@@ -278,21 +259,6 @@ def test_coverage_counts_what_lies_outside_the_grid_of_the_run(tmp_path, rng):
     (found,) = parcellate(bold, None, [atlas])
     assert found.coverage[0] == pytest.approx(0.7)
     assert found.n_covered[0] == found.n_voxels[0] == 7 * 16
-
-
-def test_memory_does_not_grow_with_time(tmp_path, rng):
-    shape = (24, 24, 24)
-    atlas = make_atlas(tmp_path / "atlas.nii", make_labels(rng, shape))
-    peaks = []
-    for n in (20, 160):
-        bold = save_image(tmp_path / f"bold{n}.nii", rng.normal(size=(*shape, n)).astype(np.float32))
-        parcellate(bold, None, [atlas])
-        tracemalloc.start()
-        parcellate(bold, None, [atlas])
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert peaks[1] - peaks[0] < (5 * 4 + 2 * 16) * 140 * 8, "only series (T, P) and parts (2, T, 16) may grow"
-    assert peaks[1] < bold.stat().st_size / 2
 
 
 class Trickle:
@@ -382,11 +348,6 @@ def test_what_cannot_be_used_is_named_with_the_remedy(tmp_path, run, kind, words
         )
 
 
-def test_a_run_has_two_volumes_after_those_that_are_dropped(run):
-    with pytest.raises(RecordingError, match="at least two"):
-        parcellate(run[0], run[1], [run[2]], n_dummy=11)
-
-
 @pytest.mark.parametrize("diagonal", [(0, 0, 0, 1), (2, 2, 0, 1)])
 def test_a_run_without_a_place_is_refused(tmp_path, run, diagonal):
     image = nibabel.Nifti1Image(np.ones((*SHAPE, 3), np.float32), None)
@@ -414,15 +375,6 @@ def test_repetition_time_is_read_with_its_unit(tmp_path, rng, step, unit, expect
     bold = save_image(tmp_path / "bold.nii.gz", rng.normal(size=(3, 3, 3, 4)), tr=step, unit=unit)
     assert header_summary(bold).repetition_time == (None if expected is None else pytest.approx(expected))
     assert header_summary(bold).n_volumes == 4
-
-
-def test_header_summary_reads_no_data(run):
-    bold = run[0]
-    truncate(bold, 0.5)
-    summary = header_summary(bold)
-    assert summary.shape == (*SHAPE, 12)
-    assert summary.zooms == (2, 2, 2)
-    assert summary.dtype == np.float32
 
 
 def test_painted_schaefer_volumes_give_the_painting_back(shared, tmp_path, rng):

@@ -8,8 +8,8 @@ import pytest
 from fcpower_bids.imaging.parcellation import parcellate
 from fcpower_bids.imaging.streaming import MARGIN, N_SIDES, N_SLICES, SETTLING
 from fcpower_bids.records import AXIAL, CORONAL, SAGITTAL
-from fcpower_bids.reports.brains import UNCOVERED, paint_coverage
-from tests.imaging.series.test_parcellation import AFFINE, SPACE, make_atlas, make_labels, save_image
+from fcpower_bids.reports.figures import UNCOVERED, paint_coverage
+from tests.imaging.test_parcellation import AFFINE, SPACE, make_atlas, make_labels, save_image
 
 SHAPE = (14, 16, 20)
 N_VOLUMES = 4 * SETTLING + 2

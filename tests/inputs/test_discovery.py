@@ -1,18 +1,18 @@
+"""Which recordings are found and chosen, in which folders, and what is said of the others."""
+
 from __future__ import annotations
 
-import shutil
 import tempfile
 from pathlib import Path
 
 import hypothesis
-import nibabel
-import pandas as pd
 import pytest
 from hypothesis import strategies as st
 
-from fcpower_bids.errors import DatasetError
+from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.inputs.discover import find_recordings
-from tests.planting.trees import MNI, add_run, cifti, describe, func, nifti, put, settings, table, zipped
+from fcpower_bids.inputs.roots import derivative_roots, raw_roots
+from tests.planting.trees import MNI, add_run, cifti, describe, func, put, settings, table, zipped
 
 
 @pytest.fixture
@@ -25,17 +25,6 @@ def root(tmp_path):
 
 def names(root, **choices):
     return [recording.name for recording in find_recordings(settings(root, **choices)).recordings]
-
-
-def test_recordings_come_sorted_and_equal_every_time(root):
-    first = find_recordings(settings(root))
-    assert [recording.name for recording in first.recordings] == [
-        f"sub-01_ses-a_task-rest_run-1_{MNI}",
-        f"sub-01_ses-b_task-rest_run-2_{MNI}",
-        f"sub-02_task-nback_{MNI}",
-    ]
-    assert first == find_recordings(settings(root))
-    assert first.derivatives == (root,)
 
 
 def test_selection_reaches_the_query(root, tmp_path):
@@ -156,12 +145,6 @@ def test_a_space_that_no_run_has_stops_the_start(root):
         names(root, space=("MNI152NLin6Asym",))
 
 
-def test_a_space_in_the_filter_file_is_obeyed(root, tmp_path):
-    add_run(root, "sub-03_task-rest", "space-T1w", MNI)
-    path = put(tmp_path / "filter.json", {"bold": {"space": "T1w"}})
-    assert names(root, bids_filter_file=path) == ["sub-03_task-rest_space-T1w"]
-
-
 def test_volume_and_surface_of_one_run(root):
     folder = add_run(root, "sub-02_task-nback")
     put(folder / "sub-02_task-nback_space-fsLR_den-91k_bold.dtseries.nii", cifti())
@@ -171,18 +154,6 @@ def test_volume_and_surface_of_one_run(root):
 
 
 # Names
-
-
-def test_zipped_and_unzipped_copies_cost_their_recording_only(root):
-    folder = func(root, "sub-02_task-nback")
-    before = names(root)
-    copy = put(folder / f"sub-02_task-nback_{MNI}_desc-preproc_bold.nii", nifti())
-    found = find_recordings(settings(root))
-    assert [one.name for one in found.recordings] == [name for name in before if not name.startswith("sub-02_")]
-    (problem,) = found.problems
-    assert problem.recording.startswith("sub-02_task-nback")
-    assert problem.kind == "failed"
-    assert f"{copy} and {copy}.gz have the same entities" in problem.sentence
 
 
 def test_one_recording_in_two_derivatives_is_neither_of_them(root, tmp_path):
@@ -274,22 +245,62 @@ def test_an_echo_asked_for_shares_mask_and_confounds(root, tmp_path):
     assert recording.mask == folder / f"sub-02_task-nback_{MNI}_desc-brain_mask.nii.gz"
 
 
-@pytest.mark.shared
-def test_myconnectome_of_fmriprep_1_0_0(shared, tmp_path):
-    raw = tmp_path / "ds000031"
-    shutil.copytree(shared / "data" / "ds000031", raw, copy_function=shutil.copyfile)
-    for folder in (raw, *(path for path in raw.rglob("*") if path.is_dir())):
-        folder.chmod(0o755)
-    root = raw / "derivatives" / "fmriprep_1.0.0" / "fmriprep"
-    name = "sub-01_ses-002_task-rest_run-001_space-MNI152NLin2009cAsym"
-    folder = root / "sub-01/ses-002/func"
-    confounds = pd.read_csv(folder / "sub-01_ses-002_task-rest_run-001_desc-confounds_timeseries.tsv", sep="\t")
-    put(folder / f"{name}_desc-preproc_bold.nii.gz", zipped(len(confounds), header_tr=0.0))
-    found = find_recordings(settings(raw, derivatives=(str(root),)))
-    assert found.problems == ()
-    (recording,) = found.recordings
-    assert recording.name == name
-    assert recording.repetition_time == 1.2
-    assert found.volumes == (len(confounds),)
-    assert nibabel.load(recording.mask).shape == (97, 115, 98)
-    assert recording.confounds.name == "sub-01_ses-002_task-rest_run-001_desc-confounds_timeseries.tsv"
+@pytest.fixture
+def raw(tmp_path):
+    describe(tmp_path / "raw", "raw")
+    describe(tmp_path / "raw" / "derivatives" / "fmriprep")
+    return tmp_path / "raw"
+
+
+def test_derivatives_of_a_raw_dataset_are_found(raw):
+    assert derivative_roots(settings(raw)) == {"fmriprep": raw / "derivatives" / "fmriprep"}
+
+
+def test_old_fmriprep_without_dataset_type_is_recognised(tmp_path):
+    put(tmp_path / "old" / "dataset_description.json", {"Name": "x", "PipelineDescription": {"Name": "fMRIPrep"}})
+    assert derivative_roots(settings(tmp_path / "old")) == {"fmriprep": tmp_path / "old"}
+
+
+def test_named_derivatives_win(raw, tmp_path):
+    first, second = describe(tmp_path / "first"), describe(tmp_path / "sec=ond")
+    choices = settings(raw, derivatives=(f"mine={first}", str(second)))
+    assert derivative_roots(choices) == {"mine": first, "fmriprep2": second}
+
+
+def test_two_derivatives_of_one_name_are_a_usage_error(raw):
+    with pytest.raises(UsageError, match="Two derivatives are called 'a'"):
+        derivative_roots(settings(raw, derivatives=(f"a={raw}", f"a={raw}")))
+
+
+def test_missing_folders_are_named(raw, tmp_path):
+    with pytest.raises(DatasetError, match=r"nowhere does not exist"):
+        derivative_roots(settings(tmp_path / "nowhere"))
+    with pytest.raises(DatasetError, match=r"nothing does not exist"):
+        derivative_roots(settings(raw, derivatives=(str(tmp_path / "nothing"),)))
+
+
+@pytest.mark.parametrize("place", ["derivatives/fmriprep-23.1.3", "derivatives/fmriprep_1.0.0/fmriprep", "fmriprep"])
+def test_raw_data_alone_are_not_enough_and_other_derivatives_are_offered(tmp_path, place):
+    raw = describe(tmp_path / "raw", "raw")
+    with pytest.raises(DatasetError, match="has no fMRIPrep derivatives"):
+        derivative_roots(settings(raw))
+    other = describe(raw / place)
+    with pytest.raises(DatasetError) as caught:
+        derivative_roots(settings(raw))
+    assert f"There are {other}: name one with --derivatives." in str(caught.value)
+
+
+def test_description_is_needed(tmp_path):
+    root = tmp_path / "bare"
+    (root / "sub-01").mkdir(parents=True)
+    with pytest.raises(DatasetError, match=r"no dataset_description.json"):
+        derivative_roots(settings(root))
+
+
+def test_raw_datasets_around_the_derivatives(raw, tmp_path):
+    root = raw / "derivatives" / "fmriprep"
+    assert raw_roots(settings(raw), (root,)) == (raw,)
+    assert raw_roots(settings(root), (root,)) == (raw,)
+    elsewhere = describe(tmp_path / "elsewhere")
+    assert raw_roots(settings(raw), (elsewhere,)) == (raw,)
+    assert raw_roots(settings(elsewhere), (elsewhere,)) == ()

@@ -10,16 +10,8 @@ from pathlib import Path
 import pytest
 
 from fcpower_bids.imaging.strategies import load_strategy, strategy_names
-from fcpower_bids.reports.methods import (
-    AtlasFacts,
-    all_references,
-    cited_keys,
-    methods_text,
-    to_html,
-    write_methods,
-)
+from fcpower_bids.reports.methods import AtlasFacts, all_references, cited_keys, methods_text, to_html, write_methods
 from fcpower_bids.settings import METHOD_SECTIONS, Settings
-from fcpower_bids.transforms.connectomes import TRANSFORMS
 
 PLAIN = Settings(Path("bids"), Path("out"), "participant")
 RICH = replace(
@@ -133,13 +125,6 @@ def test_a_reference_that_nobody_knows_is_given_by_its_doi(tmp_path):
     settings = replace(PLAIN, strategy=str(own))
     assert "(doi: 10.1/x)" in methods_text(settings)
     assert "(nobody)" in to_html(methods_text(settings), all_references())
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in sorted(TRANSFORMS) if TRANSFORMS[name].stateless and name != "power"]
-)
-def test_every_transform_is_described(name):
-    assert TRANSFORMS[name].summary.rstrip(".") in sentences(replace(PLAIN, transforms=(name,)))
 
 
 def test_the_atlases_in_use_are_described():

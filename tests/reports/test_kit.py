@@ -1,0 +1,194 @@
+"""Drawings, images and references: shapes, colours and words are those of the numbers that they are given."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+
+import numpy as np
+import pytest
+from matplotlib import colormaps
+from PIL import Image
+
+from fcpower_bids.reports import figures
+from fcpower_bids.reports.charts import GAP, SCALE, draw_brain, outlines
+from fcpower_bids.reports.methods import FOLDER, all_references, in_text, to_html
+from fcpower_bids.reports.page import set_powers
+from fcpower_bids.reports.svg import MOST_POINTS, Drawing, Scale, colour_table, colours, encode_png, step_of
+
+
+@pytest.mark.parametrize(
+    ("scale", "most", "expected"),
+    [
+        (Scale(0, 0.2), 5, [0, 0.05, 0.1, 0.15, 0.2]),
+        (Scale(-0.05, 7.45), 8, [0, 1, 2, 3, 4, 5, 6, 7]),
+        (Scale(-3, 3), 3, [-2, 0, 2]),
+        (Scale(0.002, 30, decades=True), 6, [0.01, 0.1, 1, 10]),
+        (Scale(1e-12, 10, decades=True), 6, [1e-12, 1e-9, 1e-6, 1e-3, 1]),
+        (Scale(4, 4), 4, [4]),
+    ],
+)
+def test_ticks_are_round_and_few(scale, most, expected):
+    assert scale.ticks(most) == pytest.approx(expected)
+    assert "-0" not in [f"{tick:g}" for tick in scale.ticks(most)]
+
+
+def test_a_long_line_keeps_its_peaks_and_gaps():
+    drawing, values = Drawing(1, 1), np.random.default_rng(0).standard_normal(20_000)
+    values[[777, 19_000]] = 40, -40
+    values[5000] = np.nan
+    drawing.line(np.arange(20_000.0), values)
+    drawn = [tuple(map(float, one)) for one in re.findall(r"[ML]([-\d.]+) ([-\d.]+)", drawing.svg())]
+    assert len(drawn) <= MOST_POINTS + 2
+    assert {(777.0, 40.0), (19_000.0, -40.0)} <= set(drawn)
+    assert [across for across, _ in drawn] == sorted(across for across, _ in drawn)
+    assert drawing.svg().count("M") == 2
+
+
+def test_ticks_leave_room_for_the_name_of_the_axis():
+    decades = Scale(1e-9, 1e4, decades=True)
+    words = [decades.word(value) for value in decades.ticks(14)]
+    values = [float(word.replace("10^", "1e")) for word in words]
+    assert values == pytest.approx([10.0**power for power in range(-9, 5)])
+    assert max(map(len, words)) <= 5
+    assert Scale(0, 1).word(0.0001) == "0.0001"
+
+
+@pytest.mark.parametrize("colours_there_are", [3, 16, 17, 256])
+@pytest.mark.parametrize("columns", [1, 6, 7])
+def test_a_png_holds_the_colours_it_was_given(colours_there_are, columns):
+    rng = np.random.default_rng(columns)
+    palette = rng.integers(0, 256, (colours_there_are, 3), dtype=np.uint8)
+    places = rng.integers(0, colours_there_are, (5, columns), dtype=np.uint8)
+    read = Image.open(io.BytesIO(encode_png(places, palette)))
+    read.verify()
+    read = Image.open(io.BytesIO(encode_png(places, palette)))
+    np.testing.assert_array_equal(np.asarray(read.convert("RGB")), palette[places])
+    direct = Image.open(io.BytesIO(encode_png(palette[places])))
+    np.testing.assert_array_equal(np.asarray(direct), palette[places])
+
+
+@pytest.mark.parametrize("name", ["RdBu_r", "cividis", "gray", "inferno"])
+def test_the_colours_are_those_of_matplotlib(name):
+    np.testing.assert_array_equal(colours(name), colormaps[name](np.arange(256), bytes=True)[:, :3])
+    np.testing.assert_array_equal(colours(name, 3), colours(name)[[0, 128, 255]])
+
+
+def test_networks_have_the_colours_of_tab20():
+    table = [tuple(bytes.fromhex(one)) for one in colour_table("tab20")]
+    assert table == [tuple(round(255 * part) for part in colormaps["tab20"](place)[:3]) for place in range(20)]
+
+
+def test_values_lie_in_equal_steps_and_what_is_missing_in_one_more():
+    values = np.array([-9, -2, -1.01, -0.99, 0, 1.99, 2, np.inf, 9, np.nan])
+    assert step_of(values, -2, 2, 4).tolist() == [0, 0, 0, 1, 2, 3, 3, 4, 3, 4]
+    assert step_of(np.ones(2), 1, 1).tolist() == [0, 0]
+
+
+def pictures(svg):
+    return [Image.open(io.BytesIO(base64.b64decode(one))) for one in re.findall(r"image/png;base64,([^\"]+)", svg)]
+
+
+@pytest.mark.parametrize(("wanted", "runs"), [([0, 1, 1, 0, 1], [(1, 2), (4, 4)]), ([0, 0], []), ([1, 1], [(0, 1)])])
+def test_neighbouring_censored_volumes_are_one_bar(wanted, runs):
+    censored = np.array(wanted)
+    volumes = {"framewise_displacement": np.ones(len(wanted)), "dvars": np.full(len(wanted), np.nan)}
+    svg = figures.draw_motion(volumes | {"dummy": 0 * censored, "kept": 1 - censored}, 0.5, 0.0, {})
+    bars = re.findall(r'x="([\d.]+)" y="[\d.]+" width="([\d.]+)" [^>]*fill-opacity="0.55"', svg)
+    volume = 0.925 * 9.6 * 72 / len(wanted)
+    drawn = [(float(x) - 0.07 * 9.6 * 72, float(width)) for x, width in bars]
+    np.testing.assert_allclose(drawn, [(a * volume, (b + 1 - a) * volume) for a, b in runs] or drawn, atol=0.02)
+    assert len(drawn) == len(runs)
+
+
+def test_the_traces_and_the_carpet_show_the_values_they_are_given():
+    rng = np.random.default_rng(1)
+    n = 200
+    volumes = {"framewise_displacement": rng.gamma(1, 0.2, n), "dvars": rng.normal(30, 2, n), "dummy": np.zeros(n)}
+    volumes["framewise_displacement"][0], volumes["kept"] = np.nan, (volumes["framewise_displacement"] <= 0.5) * 1.0
+    carpet = rng.standard_normal((30, n))
+    svg = figures.draw_motion(volumes, 0.5, 2.0, {"after": carpet})
+    lines = [re.findall(r"[ML]([\d.]+) ([\d.]+)", path) for path in re.findall(r'<path d="([^"]+)" fill="none"', svg)]
+    fd, dvars = (np.array(line, dtype=float) for line in lines if len(line) > 100)
+    top = np.nanmax(volumes["framewise_displacement"])
+    assert len(fd) == n - 1  # the first volume has no displacement
+    np.testing.assert_allclose(np.corrcoef(fd[:, 1], -volumes["framewise_displacement"][1:])[0, 1], 1, atol=1e-4)
+    np.testing.assert_allclose(np.corrcoef(dvars[:, 1], -volumes["dvars"])[0, 1], 1, atol=1e-4)
+    drawn = (6 + 57.6 - fd[:, 1]) / 57.6 * 1.15 * top
+    np.testing.assert_allclose(drawn, volumes["framewise_displacement"][1:], atol=2e-3)
+    (picture,) = (one for one in pictures(svg) if one.size[0] > 100)
+    assert picture.size == (n, 30)
+    expected = np.clip(np.floor((carpet + 2) * 15 / 4), 0, 14)
+    np.testing.assert_array_equal(np.asarray(picture), expected)
+    censored = int((volumes["kept"] == 0).sum())
+    marks = re.findall(r'<path d="([^"]+)" fill="#000"', svg)  # above FD and above DVARS
+    assert [one.count("M") for one in marks] == [censored, censored]
+    assert censored > 0
+
+
+def test_exponents_of_running_text_are_raised_and_copied_as_they_were():
+    page = '<title>FC^0.35</title><a title="FC^0.35">FC^0.35, FC^α</a><code>FC^0.5</code><script>"FC^1"</script>FC^2.'
+    raised = set_powers(page)
+    assert raised.count("<sup>") == 3
+    assert '<a title="FC^0.35">FC<sup><i>^</i>0.35</sup>, FC<sup><i>^</i>α</sup></a>' in raised
+    assert raised.endswith("FC<sup><i>^</i>2</sup>.")
+    assert raised.replace("<sup><i>^</i>", "^").replace("</sup>", "") == page
+
+
+TEXT = "## Head & tail\n\nFC^0.35^ by <b>us</b> [@power2012; @lindquist2019], 5 % of a_b.\n\n### More\n\n[@unknown]\n"
+
+
+def test_every_entry_of_the_file_is_read_with_author_year_and_title():
+    text = (FOLDER / "references.bib").read_text(encoding="utf-8")
+    references = all_references()
+    assert len(references) == text.count("\n@") + 1
+    assert all({"author", "year", "title"} <= entry.keys() for entry in references.values())
+    assert not any("{" in entry["author"] for entry in references.values())
+
+
+def test_html_is_escaped_and_lists_what_is_cited():
+    html = to_html(TEXT, all_references(), level=1)
+    assert "<h3>Head &amp; tail</h3>" in html
+    assert (
+        "FC<sup>0.35</sup> by &lt;b&gt;us&lt;/b&gt; (Power et al., 2012; Lindquist et al., 2019), 5 % of a_b." in html
+    )
+    assert html.count("<li>") == 2
+    assert "(unknown)" in html
+
+
+@pytest.mark.parametrize(
+    ("authors", "expected"),
+    [
+        ("One, A.", "One, 2020"),
+        ("One, A. and Two, B.", "One & Two, 2020"),
+        ("One, A. and Two, B. and others", "One et al., 2020"),
+    ],
+)
+def test_names_in_the_text(authors, expected):
+    assert in_text({"author": authors, "year": "2020"}) == expected
+
+
+LEFT_FRONT, RIGHT_FRONT, RIGHT_BACK = (-50, 30, 10), (50, 30, 10), (50, -80, 40)
+
+
+def test_connections_lie_where_their_parcels_are_and_hemispheres_in_their_own_view():
+    svg = draw_brain([LEFT_FRONT, RIGHT_FRONT, RIGHT_BACK], [(0, 1), (1, 2)], [1.0, -2.0], "r")
+    table = colour_table("RdBu_r")
+    # one from left to right is seen from above alone, one on the right from above and from the right
+    assert (svg.count(f'stroke="#{table[191]}"'), svg.count(f'stroke="#{table[0]}"')) == (1, 2)
+    ends = np.cumsum([SCALE * (across[1] - across[0]) + GAP for _, across, _ in outlines()])
+    found = [(float(x), float(y)) for x, y in re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', svg)]
+    between = zip([0, *ends], ends, strict=False)
+    left, above, right = ([at for at in found if low <= at[0] < high] for low, high in between)
+    assert (len(left), len(set(above)), len(right)) == (0, 3, 2)
+    (first, _), (second, _) = sorted(set(above))[0], sorted(set(above))[-1]
+    assert second - first == pytest.approx(100 * SCALE, abs=0.1)  # the left is on the left
+    front, back = sorted(right, reverse=True)
+    assert front[1] > back[1]  # seen from the right, the front is on the right; it is lower here
+
+
+def test_the_scale_says_the_largest_number():
+    svg = draw_brain([LEFT_FRONT, RIGHT_BACK], [(0, 1)], [0.25], "r")
+    assert ">0.25<" in svg
+    assert ">-0.25<" in svg

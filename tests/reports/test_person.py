@@ -1,0 +1,441 @@
+"""The page of a participant: its verdict, its panels, the pictures of a brain and of a series."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+from dataclasses import replace
+from urllib.parse import unquote
+from xml.etree import ElementTree
+
+import nibabel
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcpower_bids.core.series import power_spectrum
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.imaging.atlas import builtin_atlas
+from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, SKIPPED, Status, write_status
+from fcpower_bids.records import AXIAL, Slices
+from fcpower_bids.reports.accounts import STAGES, Account, judge, read_accounts
+from fcpower_bids.reports.figures import (
+    ATLAS,
+    MASK,
+    TEMPLATE,
+    UNCOVERED,
+    borders,
+    make_preview,
+    outline,
+    paint_coverage,
+    read_slices,
+    shrink,
+    standardise_trend,
+)
+from fcpower_bids.reports.panels import make_panels
+from fcpower_bids.reports.person import write_pages
+from fcpower_bids.settings import Settings
+from tests.page_figures import check_in_browser
+from tests.reports.conftest import copy_scan
+from tests.running import run_app
+
+
+def panels(settings, number=0, person="02"):
+    accounts, _ = read_accounts(settings.output_dir, person)
+    return {panel.title: panel for panel in make_panels(accounts[number], accounts[number].views[0], settings)}
+
+
+def volumes_of(settings, name):
+    (path,) = settings.output_dir.rglob(f"{name}_*_outliers.tsv")
+    return pd.read_csv(path, sep="\t", na_values="n/a")
+
+
+@pytest.fixture
+def copied(written, tmp_path):
+    """The same outputs, to be changed, and a function that writes the pages of a person."""
+    shutil.copytree(written[0].output_dir, tmp_path / "out")
+    settings = replace(written[0], output_dir=tmp_path / "out")
+
+    def write(person="02"):
+        made = write_pages(settings, [person])
+        assert not made.failures
+        return made.pages
+
+    return settings, write
+
+
+def test_every_panel_of_a_recording_that_was_used(written):
+    found, volumes = panels(written[0]), volumes_of(written[0], "sub-02_ses-a")
+    assert list(found) == ["Brain", "Motion and signal over time", "Connectomes", "Power spectrum", "Eigenvalues"]
+    assert all(panel.sources for panel in found.values())
+    series = found["Motion and signal over time"]
+    assert all(word in series.svg for word in ("before", "after", "FD (mm)", "DVARS"))
+    dummies = int(volumes["dummy"].sum())
+    assert f"{len(volumes) - volumes['kept'].sum() - dummies} censored volumes" in series.text
+    assert f"{dummies} dummy volumes" in series.text
+    for panel in found.values():
+        assert ElementTree.fromstring(panel.svg).tag.endswith("svg")
+        assert panel.alt
+
+
+def test_coverage_without_slices_is_drawn_as_bars(copied):
+    """As of grayordinates: mean, least and most of every network, on one scale."""
+    settings, _ = copied
+    for path in settings.output_dir.rglob("*desc-slices_bold.npz"):
+        path.unlink()
+    (table,) = settings.output_dir.rglob("sub-02_ses-a_*stat-coverage_bold.tsv")
+    coverage = pd.read_csv(table, sep="\t")["coverage"]
+    panel = panels(settings)["Coverage"]
+    assert f"{(coverage < 0.5).sum()} are below 0.5" in panel.alt
+    assert ElementTree.fromstring(panel.svg).tag.endswith("svg")
+    assert "least to most covered parcel" in panel.svg
+
+
+def test_where_a_recording_stands_among_all_follows_from_the_confounds(cohort_of_24):
+    inputs, outputs = cohort_of_24 / "in", cohort_of_24 / "out"
+    motion = {}
+    for path in inputs.rglob("*_desc-confounds_timeseries.tsv"):
+        table = pd.read_csv(path, sep="\t", na_values="n/a")
+        motion[path.name.split("_desc-")[0]] = table["framewise_displacement"][2:].mean()  # without the dummy volumes
+    (image,) = re.findall(r'svg\+xml,([^"]*)" alt="Mean FD', (outputs / "sub-03.html").read_text(encoding="utf-8"))
+    drawing = ElementTree.fromstring(unquote(image))
+    clouds = [
+        [float(dot.get("cx")) for dot in group if dot.tag.endswith("circle")]
+        for group in drawing.iter()
+        if group.tag.endswith("}g")
+    ]
+    first, mark, second, other = [cloud for cloud in clouds if cloud][:4]
+    assert (len(first), len(mark), len(second), len(other)) == (48, 1, 48, 1)
+    values = np.sort(list(motion.values()))
+    slope, start = np.polyfit(values, np.sort(first), 1)
+    np.testing.assert_allclose(np.sort(first), start + slope * values, atol=0.15)
+    own = [value for name, value in motion.items() if name.startswith("sub-03")]
+    np.testing.assert_allclose(sorted([*mark, *other]), sorted(start + slope * np.array(own)), atol=0.15)
+
+
+def test_an_excluded_recording_shows_why_and_what_there_is(written):
+    assert list(panels(written[0], -1)) == ["Brain", "Motion and signal over time", "Power spectrum"]
+    reason = read_accounts(written[0].output_dir, "02")[0][-1].status.reason
+    assert "--min-time" in reason
+    assert reason in html.unescape(written[1].read_text(encoding="utf-8"))
+
+
+def test_many_sessions_get_pages_of_their_own(copied):
+    settings, write = copied
+    for letter in "def":
+        copy_scan(settings.output_dir, "sub-02_ses-a", f"sub-02_ses-{letter}")
+    pages = write()
+    assert [page.name for page in pages] == ["sub-02.html", *(f"sub-02_ses-{name}.html" for name in "abcdef")]
+    assert 'href="sub-02_ses-c.html"' in pages[0].read_text(encoding="utf-8")
+    assert pages[0].stat().st_size < 0.5 * pages[1].stat().st_size
+
+
+def test_a_broken_file_costs_its_panel_only_and_is_named(copied):
+    settings, write = copied
+    for pattern, text in (("*ses-a*_relmat.tsv", "Node\tx\ny\tz\n"), ("*ses-b*_qc.tsv", "atlas\nx\n")):
+        for path in (settings.output_dir / "sub-02").rglob(pattern):
+            path.write_text(text)
+            path.with_suffix(".npy").unlink(missing_ok=True)
+    next(settings.output_dir.rglob("sub-02_ses-b*coverage_bold.json")).write_text("{")
+    next(settings.output_dir.rglob("sub-02_ses-a*_eigenvalues.tsv")).unlink()
+    text = write()[0].read_text(encoding="utf-8")
+    assert "This panel could not be drawn" in text
+    assert "is not a numeric table" in text
+    assert "lacks the columns" in text
+    assert "is not valid JSON" in text
+    assert "_eigenvalues.tsv is missing" in text
+    assert "Power spectrum" in text
+
+
+def test_a_participant_of_whom_everything_failed_has_a_page(copied):
+    settings, write = copied
+    write_status(settings.output_dir, Status("sub-05", FAILED, "inputs", "There is no BOLD file."))
+    write_status(settings.output_dir, Status("sub-050_task-rest", FAILED, "inputs", "Another person."))
+    text = write("05")[0].read_text(encoding="utf-8")
+    assert "The recording cannot be used." in text
+    assert "There is no BOLD file." in text
+    assert "Another person" not in text
+
+
+def test_the_content_policy_names_the_script_and_no_address(written):
+    text = written[1].read_text(encoding="utf-8")
+    assert "script-src &#39;sha256-" in text
+    assert "unsafe" not in text.split("<style>")[0]
+    assert not [part for part in text.split('src="')[1:] if not part.startswith("data:")]
+
+
+def test_spectra_and_eigenvalues_say_their_numbers(written):
+    found, (account, *_) = panels(written[0]), read_accounts(written[0].output_dir, "02")[0]
+    (row,) = account.quality
+    assert f"{100 * row['band_leakage']:.1f} % of the cleaned power is outside the band" in found["Power spectrum"].svg
+    said = found["Eigenvalues"].svg
+    assert f"FC, participation ratio {row['participation_ratio']:.1f}" in said
+    assert f", participation ratio {row['participation_ratio_power']:.1f}" in said
+
+
+def account(state, stage="write", reason="", name="sub-01_task-rest"):
+    return Account(Status(name, state, stage, reason), {}, [])
+
+
+@pytest.mark.parametrize(
+    ("states", "level", "headline"),
+    [
+        ([DONE], "ok", "The recording can be used."),
+        ([DONE, DONE], "ok", "Both recordings can be used."),
+        ([DONE, DONE, DONE], "ok", "All 3 recordings can be used."),
+        ([FAILED, FAILED], "stop", "Neither of the 2 recordings can be used."),
+        ([DONE, EXCLUDED], "caution", "1 of 2 recordings can be used."),
+        ([FAILED], "stop", "The recording cannot be used."),
+        ([FAILED, EXCLUDED, RUNNING], "stop", "None of the 3 recordings can be used."),
+        ([DONE, SKIPPED], "caution", "The recording can be used."),
+        ([], "stop", "There is no recording."),
+    ],
+)
+def test_the_headline_counts_what_can_be_used(states, level, headline):
+    verdict = judge([account(state) for state in states], [], "hash")
+    assert (verdict.level, verdict.headline) == (level, headline)
+
+
+def test_a_problem_says_where_it_is_and_what_to_do():
+    runs = [account(FAILED, "parcellate", "The file is cut off."), account(RUNNING, "bandpass"), account(DONE)]
+    verdict = judge(runs, [Status("x_embedding", FAILED, "embed", "No weights.")], "")
+    assert [(problem.state, problem.reason) for problem in verdict.problems] == [
+        ("failed while averaging the voxels of each parcel", "The file is cut off."),
+        ("not finished while cleaning the series", "It was not finished. Run the same command again."),
+        ("embedding failed", "No weights."),
+    ]
+    assert verdict.level == "caution"
+
+
+def test_the_facts_are_those_of_the_tables(written, troubled_demo):
+    settings, truth = written[0], troubled_demo[1]
+    accounts, embeddings = read_accounts(settings.output_dir, "02")
+    verdict = judge(accounts, embeddings, settings.configuration_hash())
+    facts = dict(verdict.facts)
+    assert facts["Recordings"] == "2 used, 1 excluded, 1 failed"
+    kept = sum(volumes_of(settings, f"sub-02_ses-{letter}")["kept"].sum() for letter in "ab") * 2.5 / 60
+    assert facts["Minutes kept"] == f"{kept:.1f} of {3 * 80 * 2.5 / 60:.1f}"  # the excluded scan counts, too
+    uncovered = truth.coverage[truth.subjects.index("02")] < 0.5
+    assert facts["Parcels without a value"] == f"up to {uncovered.sum()} of 60 (fcpowerbuiltin 60)"
+    (table,) = (settings.output_dir / "sourcedata").rglob("*_dseg.tsv")
+    names = pd.read_csv(table, sep="\t")["name"][uncovered]
+    assert any(", ".join(names) in problem.reason for problem in verdict.problems)
+    problems = judge(accounts, [], "other").problems
+    assert sum(problem.state == "made with other choices" for problem in problems) == 3
+
+
+def test_every_step_of_the_workflow_has_words(tmp_path):
+    from fcpower_bids.workflows.recording import init_recording_wf
+
+    workflow = init_recording_wf(Settings(tmp_path, tmp_path, "participant", encoder="random-init"), tmp_path, {}, "x")
+    steps = set(workflow.list_node_names()) - {"inputnode", "outputnode"}
+    assert len(steps) >= 6
+    assert steps <= STAGES.keys()
+
+
+NETWORKS = ("a", "b") * 3
+
+
+@pytest.fixture
+def series():
+    return np.random.default_rng(0).standard_normal((120, 6))
+
+
+def test_the_spectrum_is_that_of_the_series_when_all_is_kept(series):
+    kept = np.ones(120, dtype=bool)
+    preview = make_preview(series, kept, 2.0, NETWORKS)
+    frequencies, power = power_spectrum(series, 2.0)
+    np.testing.assert_allclose(preview.frequencies, frequencies)
+    np.testing.assert_allclose(preview.power, power.mean(axis=1))
+
+
+def test_what_censored_volumes_hold_does_not_reach_the_spectrum(series):
+    kept = np.ones(120, dtype=bool)
+    kept[[0, 1, 40, 41, 119]] = False
+    clean = make_preview(series, kept, 2.0, NETWORKS)
+    spoilt = np.where(kept[:, None], series, 1e6)
+    np.testing.assert_array_equal(make_preview(spoilt, kept, 2.0, NETWORKS).power, clean.power)
+
+
+def test_carpet_rows_are_sorted_by_network(series):
+    carpet = make_preview(series, np.ones(120, dtype=bool), 2.0, NETWORKS).carpet
+    np.testing.assert_array_equal(carpet, series[:, [0, 2, 4, 1, 3, 5]].T)
+
+
+def test_line_and_scale_are_those_of_the_kept_volumes(series):
+    kept = np.ones(120, dtype=bool)
+    kept[:5] = False
+    line = 3e4 + 70 * np.arange(120)[:, None]
+    raw = line + 250 * series
+    raw[:5] = 1e9
+    raw[:, 5] = np.nan
+    standard = standardise_trend(raw, kept)
+    assert np.isnan(standard[:, 5]).all()
+    np.testing.assert_allclose(standard[kept][:, :5].mean(axis=0), 0, atol=1e-9)
+    np.testing.assert_allclose(standard[kept][:, :5].std(axis=0, ddof=1), 1)
+    slope = np.polynomial.polynomial.polyfit(np.flatnonzero(kept), standard[kept][:, :5], 1)[1]
+    np.testing.assert_allclose(slope, 0, atol=1e-9)
+
+
+def test_shrinking_averages_what_is_known_in_bins_of_equal_width():
+    image = np.arange(12.0).reshape(2, 6)
+    image[0, 1] = np.nan
+    np.testing.assert_array_equal(shrink(image, 2, 3), [[0, 2.5, 4.5], [6.5, 8.5, 10.5]])
+    widths = np.diff([0, *np.flatnonzero(np.diff(shrink(np.arange(1000.0)[None], 1, 300)[0]) > 3.4)])
+    assert widths.max() <= 4
+    np.testing.assert_array_equal(shrink(image, 5, 9), image)
+
+
+SETTLED = 10
+
+
+def slices_of(grey, brain, parcels, template):
+    return Slices(
+        grey[..., 0], grey[..., 0], brain, parcels, template, np.zeros(1), np.array([AXIAL]), np.array(np.nan)
+    )
+
+
+def test_borders_are_the_rims_of_regions():
+    region = np.zeros((1, 7, 7), dtype=int)
+    region[0, 1:6, 1:4], region[0, 1:6, 4:6] = 1, 2
+    expected = region[0] > 0
+    expected[2:5, 2] = False  # what has only its own kind around it
+    np.testing.assert_array_equal(borders(region)[0], expected)
+
+
+def test_outlines_lie_on_the_rim_and_leave_the_anatomy_inside():
+    brain = np.zeros((1, 12, 12), dtype=bool)
+    brain[0, 1:11, 1:11] = True
+    parcels, template = np.where(brain, 1, 0), brain.astype(int)
+    parcels[0, :, 5:] *= 2
+    parcels[0, :, 8:] = 0
+    template[0, 4:6, 3:7] = 2
+    grey = np.full((1, 12, 12, 3), 96, dtype=np.uint8)
+    shown = outline(grey, slices_of(grey, brain, parcels, template))[0]
+    assert (shown[2, 2] == MASK).all()
+    assert (shown[18, 10] == 96).all(), "a border between two parcels is not drawn"
+    assert (np.abs(shown[14, 15].astype(int) - (0.3 * 96 + 0.7 * np.array(ATLAS))) <= 1).all()
+    assert (np.abs(shown[8, 10].astype(int) - (0.3 * 96 + 0.7 * np.array(TEMPLATE))) <= 1).all()
+    assert (shown[0] == 96).all()
+
+
+def test_a_parcel_below_the_limit_has_the_colour_that_says_so():
+    grey = np.zeros((1, 1, 4, 3), dtype=np.uint8)
+    parcels, brain = np.array([[[0, 1, 2, 3]]]), np.ones((1, 1, 4), dtype=bool)
+    slices = slices_of(grey, brain, parcels, np.zeros_like(parcels))
+    shown = paint_coverage(grey, slices, np.array([1.0, 0.49, np.nan]), 0.5)[0, 0]
+    assert (shown[0] == 0).all()
+    assert shown[1][0] > 1.5 * shown[1][2]  # yellow
+    for uncovered in shown[2:]:
+        np.testing.assert_allclose(uncovered, 0.65 * np.array(UNCOVERED), atol=1)
+
+
+def test_the_page_tells_the_tsnr_of_the_file(troubled_demo, troubled_run):
+    output, page = troubled_run.output, (troubled_run.output / "sub-01.html").read_text(encoding="utf-8")
+    told = [int(text) for text in re.findall(r"cleaning, median (\d+) in the mask", page)]
+    computed = []
+    for kept in sorted((output / "sub-01" / "figures").glob("*_desc-slices_bold.npz")):
+        name = kept.name.partition("_atlas-")[0]
+        (bold,) = troubled_demo[0].rglob(f"{name}*_desc-preproc_bold.nii.gz")
+        (mask,) = troubled_demo[0].rglob(f"{name}*_desc-brain_mask.nii.gz")
+        image, heights = nibabel.load(bold), read_slices(kept).of(AXIAL).heights
+        places = np.round((heights - image.affine[2, 3]) / image.affine[2, 2]).astype(int)
+        values = image.get_fdata()[:, :, places, SETTLED:]
+        brain = nibabel.load(mask).get_fdata()[:, :, places] > 0
+        deviation = values.std(-1, ddof=1)
+        varying = brain & (deviation > 0)
+        computed.append(np.median(values.mean(-1)[varying] / deviation[varying]))
+    assert len(told) == len(computed) > 1
+    np.testing.assert_allclose(told, computed, atol=0.6)
+
+
+def test_a_broken_picture_is_named(tmp_path):
+    path = tmp_path / "x_desc-slices_bold.npz"
+    assert read_slices(path) is None
+    path.write_bytes(b"PK\x03\x04 no archive")
+    with pytest.raises(DatasetError, match=r"slices_bold\.npz cannot be read"):
+        read_slices(path)
+    one = np.zeros((1, 2, 2))
+    np.savez(path, **dict.fromkeys(Slices._fields, one) | {"parcels": np.zeros((1, 3, 2))})
+    with pytest.raises(DatasetError, match="holds no slices"):
+        read_slices(path)
+
+
+@pytest.fixture
+def page(browser, written):
+    browser.open(written[1])
+    return browser
+
+
+def test_the_page_is_whole_and_every_control_is_reached_by_the_keyboard(page, written):
+    inside, files = check_in_browser(page, written[1], 10, 20)
+    assert min(len(inside), len(files)) > 8
+    reachable = page.evaluate(
+        "[...document.querySelectorAll('button, summary, input, a')].every((one) => one.tabIndex >= 0)"
+    )
+    assert reachable
+    page.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.evaluate("document.documentElement.style.scrollBehavior = 'auto'; window.scrollTo(0, 0)")
+    page.evaluate("document.querySelector('nav a[href=\"#methods\"]').click()")
+    assert abs(page.evaluate("document.getElementById('methods').getBoundingClientRect().top")) < 850
+    assert page.evaluate("window.scrollY") > 1000
+
+
+EVIL = (
+    "<script>window.pwned = 1</script>",
+    '"><img src=x onerror="window.pwned = 1">',
+    "</script><script>window.pwned = 1</script>",
+    "'); window.pwned = 1; ('",
+    "\u202egnp.exe",
+    "{{ 7 * 7 }}",
+    "$\\frac{1}{0}$",
+    "x" * 200,
+)
+
+
+def test_malicious_names_are_shown_as_text(browser, troubled_demo, tmp_path):
+    image = builtin_atlas("MNI152NLin2009cAsym", tmp_path).image
+    names, networks = [*EVIL, *(f"region {number}" for number in range(52))], (EVIL[0], EVIL[4], EVIL[7])
+    rows = "".join(f"{number + 1}\t{name}\t{networks[number % 3]}\n" for number, name in enumerate(names))
+    (tmp_path / "evil.tsv").write_text(f"index\tname\tnetwork\n{rows}", encoding="utf-8")
+    words = ("--atlas", f"{image}:{tmp_path / 'evil.tsv'}", "--participant-label", "02", "--session-label", "a")
+    assert run_app(troubled_demo[0], tmp_path / "out", *words, "--nprocs", "1", "--strategy", "24P").code == 0
+    sidecar = next((tmp_path / "out").rglob("*stat-coverage_bold.json"))
+    facts = json.loads(sidecar.read_text())
+    facts["UncoveredNodes"] = list(EVIL)
+    facts["Atlas"]["Source"] = EVIL[1]
+    sidecar.write_text(json.dumps(facts))
+    again = run_app(troubled_demo[0], tmp_path / "out", *words[2:], "--reports-only")
+    assert again.code == 0, again.err
+    browser.open(tmp_path / "out" / "sub-02.html")
+    assert browser.messages == []
+    assert len(browser.requests) == 1 + sum(url.startswith("data:") for url in browser.requests)
+    assert browser.evaluate("window.pwned === undefined")
+    text = browser.evaluate("document.body.textContent")
+    assert all(evil in text for evil in EVIL)
+    assert browser.evaluate("document.querySelectorAll('img[src=x]').length") == 0
+    assert browser.evaluate("document.scripts.length") == 1
+    assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+DARK = {"name": "prefers-color-scheme", "value": "dark"}
+CORNERS = """(async () => Promise.all([...document.querySelectorAll(".panel > img")].map(async (image) => {
+  const canvas = document.createElement("canvas"), pen = canvas.getContext("2d");
+  [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
+  pen.drawImage(image, 0, 0);
+  return [...pen.getImageData(1, 1, 1, 1).data].slice(0, 3);
+})))()"""
+
+
+def test_drawings_follow_the_page_into_the_dark(browser, written):
+    browser.open(written[1])
+    assert all(min(one) > 250 for one in browser.evaluate(CORNERS))
+    try:
+        browser.call("Emulation.setEmulatedMedia", features=[DARK])
+        browser.open(written[1])
+        assert all(max(one) < 40 for one in browser.evaluate(CORNERS))
+    finally:
+        browser.call("Emulation.setEmulatedMedia", features=[])

@@ -1,0 +1,171 @@
+"""The participant level: what becomes of one recording, alone in a node, in a run, and in the next."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fcpower_bids.core.connectome.spd import spectral_power
+from fcpower_bids.errors import RecordingError
+from fcpower_bids.imaging.atlas import builtin_atlas
+from fcpower_bids.outputs.status import read_status, write_status_table
+from fcpower_bids.outputs.tables import read_matrix, read_table
+from fcpower_bids.records import Recording
+from fcpower_bids.settings import Settings
+from fcpower_bids.workflows.recording import process_recording
+from tests.command import main
+from tests.docs.pages import DOCS, code_blocks, read
+from tests.running import PLAIN, run_app
+
+NAME = "sub-01_task-rest"
+
+
+def process(folder: Path):
+    bold = folder / "bold.nii.gz"
+    bold.touch()
+    recording = Recording(bold, (("sub", "01"), ("task", "rest")), 2.0)
+    settings = Settings(folder, folder / "out", "participant")
+    return process_recording(recording, (), settings, {}, folder / "work")
+
+
+def fail_with(monkeypatch, error: Exception) -> None:
+    def fail(self, folder):
+        raise error
+
+    monkeypatch.setattr("fcpower_bids.interfaces.nodes.Parcellate.work", fail)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RecordingError("bold.nii.gz is truncated: copy it again."), "bold.nii.gz is truncated: copy it again."),
+        (
+            OSError(28, "No space left on device"),
+            "No space left on device while writing: make room, and run the same command again.",
+        ),
+        (MemoryError(), "There was not enough memory. Give more, or --nprocs 1."),
+    ],
+)
+def test_an_error_of_a_node_becomes_the_status_as_it_was_raised(tmp_path, monkeypatch, error, reason):
+    fail_with(monkeypatch, error)
+    assert process(tmp_path) == (NAME, "failed at parcellate")
+    status = read_status(tmp_path / "out", NAME)
+    assert (status.state, status.stage, status.reason) == ("failed", "parcellate", reason)
+
+
+def test_a_refusal_of_the_system_is_neither_blamed_on_the_data_nor_on_us(tmp_path, monkeypatch):
+    fail_with(monkeypatch, OSError(5, "Input/output error", "bold.nii.gz"))
+    process(tmp_path)
+    reason = read_status(tmp_path / "out", NAME).reason
+    assert reason.startswith("The system refused")
+    assert "bold.nii.gz" in reason
+
+
+ONE = ("--participant-label", "01", "--session-label", "a")
+ATLAS = ("--atlas", "builtin")
+
+
+def only(folder, pattern):
+    (found,) = folder.rglob(pattern)
+    return found
+
+
+def test_the_nodes_of_the_documentation_run_alone_in_a_workflow_of_anybody(exact_demo, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (example,) = [block for block in code_blocks(read(DOCS / "python.md"), "py") if "workflow.run()" in block]
+    scan = "sub-01_ses-a_task-rest_run-1"
+    given = {
+        "bold": str(only(exact_demo[0], f"{scan}_*_desc-preproc_bold.nii.gz")),
+        "mask": str(only(exact_demo[0], f"{scan}_*_desc-brain_mask.nii.gz")),
+        "confounds": str(only(exact_demo[0], f"{scan}_desc-confounds_timeseries.tsv")),
+        "labels": str(builtin_atlas("MNI152NLin2009cAsym", tmp_path).image),
+        "folder": str(tmp_path),
+    }
+    exec(example, given)
+    folder = tmp_path / "mine"
+    fc = np.load(only(folder / "connectivity", "fc_*.npz"))["matrix"]
+    series = np.load(only(folder / "bandpass", "series_*.npz"))["series"]
+    np.testing.assert_allclose(fc, np.corrcoef(series.T), atol=1e-12)
+    power = np.load(only(folder / "power", "power_*.npz"))["matrix"]
+    np.testing.assert_allclose(power, spectral_power(fc, 0.35), atol=1e-12)
+
+
+def test_power_is_that_of_the_fc_beside_it_after_another_alpha(exact_demo, tmp_path):
+    for alpha in ("0.35", "0.7"):
+        found = run_app(exact_demo[0], tmp_path / "out", *ATLAS, *ONE, "--alpha", alpha)
+        assert found.code == 0, found.err
+    fc = read_matrix(found.file("sub-01", "_stat-pearsoncorrelation_relmat.tsv"))[0]
+    power = read_matrix(found.file("sub-01", "desc-power0p7_relmat.tsv"))[0]
+    np.testing.assert_allclose(power, spectral_power(fc, 0.7), atol=1e-12)
+
+
+WORDS = ("--atlas", "builtin", *PLAIN, "--transforms", "power", "fisher_z", "--quiet")
+
+
+@pytest.fixture
+def output(exact_run, tmp_path):
+    return shutil.copytree(exact_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def cut_at_a_line(path):
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[: len(lines) // 2]))
+
+
+DAMAGES = {"sub-01_ses-a": Path.unlink, "sub-01_ses-b": cut, "sub-02_ses-a": cut_at_a_line}
+
+
+def test_a_connectome_that_is_gone_or_cut_is_not_done(exact_demo, output):
+    tables = {name: next(output.rglob(f"{name}*_stat-pearsoncorrelation_relmat.tsv")) for name in DAMAGES}
+    whole = {name: table.read_bytes() for name, table in tables.items()}
+    for name, damage in DAMAGES.items():
+        damage(tables[name])
+    main([*map(str, [exact_demo[0], output, "group", "--check", "--min-time", "1", "--quiet"])])
+    excluded = read_table(output / "group" / "excluded.tsv")["reason"]
+    for name, damage in DAMAGES.items():
+        said = f"{tables[name].name} is {'gone' if damage is Path.unlink else 'cut short'}: run"
+        assert excluded.str.contains(said, regex=False).any(), excluded
+    found = run_app(exact_demo[0], output, *WORDS)
+    assert found.code == 0, found.err
+    assert {name: table.read_bytes() for name, table in tables.items()} == whole
+    assert set(write_status_table(output)["state"]) == {"done"}
+
+
+def test_an_embedding_that_failed_is_made_when_it_can_be(exact_demo, output, tmp_path, monkeypatch):
+    """The weights are there and broken for a while, as on a disk that was full; nothing of the request changes."""
+    from fcpower_bids.interfaces import embedding
+
+    (here := tmp_path / "here.yml").write_text("plugin: Linear\n")
+    one = ("--participant-label", "01", "--session-label", "a")
+    asked = (*WORDS, "--encoder", "random-init", "--use-plugin", here, *one)
+    real = embedding._embed
+
+    def broken(path, settings, atlases, person):
+        _, facts = real(path, settings, atlases, person)
+        return {}, {"atlas": facts["atlas"], "label": facts["label"], "problem": ["failed", "The disk was full."]}
+
+    monkeypatch.setattr(embedding, "_embed", broken)
+    assert run_app(exact_demo[0], output, *asked).code == 4
+    other = run_app(exact_demo[0], output, *WORDS, *one)
+    assert other.code == 0, "a request without an encoder is not about it"
+    assert set(write_status_table(output)["state"]) == {"done"}
+    monkeypatch.setattr(embedding, "_embed", real)
+    assert run_app(exact_demo[0], output, *asked).code == 0
+    assert list(output.rglob("sub-01_ses-a_*_desc-randominit_embedding.tsv"))
+    assert set(write_status_table(output)["state"]) == {"done"}
+
+
+@pytest.mark.parametrize("weights", [[], ["--encoder-weights", "/nowhere"]])
+def test_an_encoder_that_cannot_be_loaded_is_refused_before_the_first_recording(exact_demo, tmp_path, weights):
+    for dry in ([], ["--dry-run"]):
+        found = run_app(exact_demo[0], tmp_path / "out", *WORDS, "--encoder", "fbert", *weights, *dry)
+        assert found.code == 2
+        assert "No recording can be embedded." in found.err
+        assert not (tmp_path / "out" / "sub-01").exists()
