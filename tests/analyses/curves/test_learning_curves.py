@@ -16,7 +16,6 @@ from fcpower_bids.analyses.curves import (
     shrink_folds,
 )
 from fcpower_bids.analyses.evaluate import cross_validate, evaluate, make_solver
-from fcpower_bids.analyses.features import Representation
 from fcpower_bids.analyses.study import open_study
 from fcpower_bids.core.differences import corrected_resampled_t
 from fcpower_bids.errors import RecordingError
@@ -36,22 +35,6 @@ def tables(cohort):
     return run(cohort, **TARGETS)
 
 
-def test_every_cell_has_every_fold_and_every_column_is_described(tables):
-    frame = tables["learning_curves"].frame
-    assert len(frame) == 2 * 2 * 3 * 3 * 2 * 5
-    assert not frame.duplicated(["target", "representation", "n_people", "minutes", "repeat", "fold"]).any()
-    assert sorted(frame["minutes"].unique()) == pytest.approx([1.5, 3.0, 160 * 2.5 / 60])
-    for name, table in tables.items():
-        assert list(table.frame.columns) == list(table.columns), name
-        assert len(table.frame), name
-    assert set(tables) == {
-        "learning_curves",
-        "learning_gains",
-        "identification_curves",
-        "identification_gains",
-    }
-
-
 def test_the_largest_cell_is_the_prediction_itself(tables, predicted):
     keys = ["target", "representation", "repeat", "fold"]
     full = tables["learning_curves"].frame.query("part == 'full'")
@@ -59,19 +42,6 @@ def test_the_largest_cell_is_the_prediction_itself(tables, predicted):
     frame = predicted["prediction"].frame.set_index(keys).sort_index()
     assert (full["n_train"] == frame["n_train"]).all()
     np.testing.assert_allclose(full["r"], frame["r"], atol=1e-8)
-
-
-def test_more_people_and_more_minutes_help_where_something_is_planted(tables):
-    means = tables["learning_curves"].frame.groupby(["target", "representation", "n_people", "minutes"])["r"].mean()
-    planted = means["planted_score", "fc_power"].unstack()
-    assert planted.iloc[-1, -1] > planted.iloc[0, 0] + 0.05
-    assert planted.iloc[-1, -1] > planted.iloc[0, -1]
-    assert planted.iloc[-1, -1] > planted.iloc[-1, 0]
-    assert means["null_score"].abs().max() < 0.35
-    ids = tables["identification_curves"].frame.groupby(["representation", "n_people", "minutes"])["accuracy"].mean()
-    for name in ("fc", "fc_power"):
-        assert ids[name].unstack().iloc[-1].is_monotonic_increasing  # longer scans
-        assert ids[name].unstack().iloc[0, 0] > ids[name].unstack().iloc[-1, 0]  # fewer people to confuse
 
 
 def test_gains_are_tested_with_the_training_people_of_the_cell(tables):
@@ -87,28 +57,6 @@ def test_gains_are_tested_with_the_training_people_of_the_cell(tables):
     assert row["sd_difference"] == pytest.approx((scores["fc_power"] - scores["fc"]).std())
     assert row["folds_won"] == (scores["fc_power"] > scores["fc"]).sum()
     assert (row["n_folds"], row["n_distinct"]) == (10, 10)
-
-
-def test_one_kernel_per_length_and_representation(cohort, monkeypatch):
-    counted = []
-
-    def count(compute):
-        def similarity(self):
-            if self._similarity is None:
-                counted.append((self.name, self.features().shape[0]))
-            return compute(self)
-
-        return similarity
-
-    monkeypatch.setattr(Representation, "similarity", count(Representation.similarity))
-    solvers = []
-    monkeypatch.setattr(
-        learning_curves, "make_solver", lambda each, preset: solvers.append(each.name) or make_solver(each, preset)
-    )
-    run(cohort, minutes=(1.5,), sizes=(12, 20, 30), **{**TARGETS, "repeats": 1})
-    assert solvers == ["fc", "fc_power"] * 2
-    # 60 people to predict and 120 scans to identify: once each at both lengths.
-    assert sorted(counted) == sorted([(name, n) for name in ("fc", "fc_power") for n in (60, 120) for _ in range(2)])
 
 
 def test_training_subsets_are_nested_seeded_and_keep_inner_folds(cohort):

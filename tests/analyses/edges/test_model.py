@@ -50,15 +50,6 @@ def test_t_is_that_of_least_squares(data):
     np.testing.assert_allclose(twice.statistic(twice.residuals(edges)).t, expected, rtol=1e-8)
 
 
-def test_without_covariates_it_is_the_test_of_two_groups(data):
-    from scipy import stats
-
-    edges, group = data[3], np.arange(N) % 3 == 0
-    model = EdgeModel(group, np.zeros((N, 0)))
-    expected = stats.ttest_ind(edges[group], edges[~group])
-    np.testing.assert_allclose(model.statistic(model.residuals(edges)).t, expected.statistic, rtol=1e-10)
-
-
 def test_with_a_variance_of_each_group_it_is_welchs_test(data):
     from scipy import stats
 

@@ -8,15 +8,11 @@ import numpy as np
 import pytest
 from sklearn.covariance import LedoitWolf
 
-from fcpower_bids.analyses import ANALYSES
 from fcpower_bids.analyses.features import build_representations, cut_series, series_features
 from fcpower_bids.analyses.scan_parts import first_half, first_minutes
-from fcpower_bids.errors import Unfit
 from fcpower_bids.transforms.stateless import PartialCorrelation
 from tests.analyses.cohorts import TR, choose
 from tests.analyses.spectral_cohorts import weak_mode_cohort
-
-CHOICES = {"targets": ("weak",), "repeats": 1, "folds": 3, "inner_folds": 2}
 
 
 @pytest.fixture(scope="module")
@@ -36,19 +32,6 @@ def test_features_are_means_over_the_scans_of_a_person(cohort):
     features = series_features(cohort, groups, PartialCorrelation(), choose())
     each = np.array([partial_correlation(cohort.series[scan]()[0]) for scan in range(3)]) * np.sqrt(2)
     np.testing.assert_allclose(features, [each[:2].mean(axis=0), each[2]], rtol=1e-9, atol=1e-12)
-
-
-def test_a_transform_of_series_predicts_what_lies_in_weak_modes(cohort):
-    tables = ANALYSES["prediction"](cohort, choose(**CHOICES, representations=("fc", "partial_correlation")))
-    scores = tables["prediction"].frame.groupby("representation")["r"].mean()
-    assert scores["partial_correlation"] > 0.8
-    assert scores["partial_correlation"] > scores["fc"] + 0.2
-
-
-def test_without_series_it_is_refused(cohort):
-    bare = dataclasses.replace(cohort, series=(), repetition_times=())
-    with pytest.raises(Unfit, match="needs the series of every scan"):
-        ANALYSES["prediction"](bare, choose(**CHOICES, representations=("precision",)))
 
 
 @pytest.mark.parametrize(("part", "n_volumes"), [(first_half, 30), (first_minutes(20 * TR / 60), 20)])

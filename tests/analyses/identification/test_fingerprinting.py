@@ -65,14 +65,6 @@ def test_both_directions_and_every_search_are_there(stages):
     assert frame["ci_low"] < frame["accuracy"] < frame["ci_high"]
 
 
-def test_planted_people_and_columns(cohort):
-    tables = identify(cohort, permutations=19)
-    for name, table in tables.items():
-        assert set(table.frame.columns) == set(table.columns), name
-        assert "fingerprint" in table.facts["Privacy"]
-        assert "does not measure" in table.facts["IdiffCaveat"]
-
-
 def test_three_sessions_are_compared_in_pairs_and_together():
     rng = np.random.default_rng(0)
     people = rng.standard_normal((6, 45))

@@ -42,11 +42,6 @@ def test_targets_that_are_fitted_again_have_a_smaller_budget(choices):
     assert "fitted again" in found[1]
 
 
-def test_no_number_that_is_drawn_by_default_is_too_small_to_decide():
-    drawn = [number_of(n)[0] for n in (1, 30, 70, 99, 150)]
-    assert all(number == 0 or 1 / (1 + number) < 0.05 for number in drawn)
-
-
 @pytest.mark.parametrize("preset", ["paper", "cbig"])
 def test_the_published_protocols_have_none(preset):
     found = number_of(1, preset=preset, covariates=("age",))

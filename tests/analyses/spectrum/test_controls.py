@@ -57,20 +57,6 @@ def test_weak_modes_count_where_the_eigenvalues_are_flattened(scores):
     assert scores.loc["fc", "p_less"] < 0.001
 
 
-def test_every_control_is_there(scores):
-    expected = {
-        *("fc", "fc_power", "profile", "clipped", "one_hot", "random_embedding", "shared_20", "shared_50"),
-        *(f"mode_{i}" for i in (1, 4, 10, 20)),
-        *(f"top_{k}_{weighting}" for k in (1, 5, 20) for weighting in ("raw", "power")),
-        *(f"random_{i}" for i in (1, 2, 3, 4)),
-        *(f"kernel_{name}" for name in ("pearson", "cosine", "centred_dot", "raw_dot")),
-        *("rbf_euclidean", "rbf_power_euclidean", "rbf_log_euclidean", "rbf_cholesky", "rbf_log_cholesky"),
-    }
-    assert set(scores.index) == expected
-    assert (scores["status"] == "scored").all()
-    assert (scores["n_ambiguous"].dropna() == 0).all()
-
-
 def test_flattened_is_tested_against_raw_at_equal_eigenvectors(tables):
     matched = tables["spectral_matched"].frame
     folds = per_fold(tables, "top_5_power") - per_fold(tables, "top_5_raw")

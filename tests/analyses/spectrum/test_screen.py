@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,7 @@ import pytest
 from scipy.linalg import subspace_angles
 
 from fcpower_bids.analyses import ANALYSES
-from fcpower_bids.analyses.spectrum.screen import GROUP_FIT, PAPER_SCREEN, SCREEN, TANGENTS, ScreenRows
+from fcpower_bids.analyses.spectrum.screen import GROUP_FIT, SCREEN, TANGENTS, ScreenRows
 from fcpower_bids.analyses.study import open_study
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
@@ -227,22 +226,4 @@ def test_a_quarter_power_is_the_root_of_the_root(golden, golden_rows):
     np.testing.assert_allclose(vectorise_edges(quarter), edges_of(expected), rtol=0, atol=1e-11)
 
 
-BY_THE_TRANSFORM = {"tucker": "tests.transforms.test_tucker", "degree": "tests.transforms.test_stateless"}
 """Rows without a comparison above: Tucker with the ranks of its reference, the degree by hand (it has none)."""
-
-
-def test_every_row_is_compared_somewhere():
-    above = {
-        *REFERENCES,
-        "cholesky",
-        "log_cholesky",
-        "power_0.25",
-        "pca",
-        "factor_analysis",
-        "ica",
-        "random_projection",
-    }
-    assert above | set(BY_THE_TRANSFORM) == set(PAPER_SCREEN)
-    assert above.isdisjoint(BY_THE_TRANSFORM)
-    for module in BY_THE_TRANSFORM.values():
-        assert any(name.startswith("test_") for name in vars(importlib.import_module(module)))
