@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fcpower_bids.analyses.evaluate import cross_validate, cross_validate_anew, make_solver
 from fcpower_bids.analyses.prediction import tabulate_folds
 from fcpower_bids.analyses.study import open_study
 from fcpower_bids.cohort.assembly import load_folds
 from tests.analyses.cohorts import choose, single_session
 
-PACKAGE = Path(__file__).parents[3] / "fcpower_bids"
+PACKAGE = Path(__file__).parents[2] / "fcpower_bids"
 PEOPLE = 400
 SITES = np.array([f"s{number % 5}" for number in range(PEOPLE)])
 
@@ -107,3 +108,24 @@ def test_nothing_else_draws_a_fold_or_a_permutation():
         "analyses/study.py",
         "estimators.py",  # for scikit-learn, without a cohort
     }
+
+
+def test_repeats_of_held_out_sites_stay_in_the_order_of_the_study():
+    rng = np.random.default_rng(2)
+    cohort = single_session(rng, 24, y=rng.standard_normal(24), site=np.repeat(["a", "b", "c"], 8))
+    held_out = {"sites": "hold-out", "site_column": "site", "repeats": 2, "inner_folds": 2}
+    study = open_study(cohort, choose(targets=("y",), representations=("fc",), **held_out))
+    solver = make_solver(next(study.representations()), study.preset)
+    fitted = []
+
+    def fit(training_sets):
+        for train in training_sets:
+            fitted.append(tuple(sorted(train.tolist())))
+            yield solver
+
+    anew, once = cross_validate_anew(fit, study), cross_validate(solver, study, "fc")
+    assert len(fitted) == len(set(fitted)) == 3  # once per training set, not per repeat
+    assert anew.folds == study.folds
+    np.testing.assert_array_equal(anew.chosen, once.chosen)
+    for mine, theirs in zip(anew.predicted, once.predicted, strict=True):
+        np.testing.assert_array_equal(mine, theirs)

@@ -1,8 +1,10 @@
-"""What was planted is found, what was not is not, and every number is what scikit-learn gives on the written folds."""
+"""What was planted is found, every number is what scikit-learn gives on the written folds; published presets."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,15 +15,21 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import KernelCenterer
 
-from fcpower_bids.analyses import ANALYSES
+from fcpower_bids.analyses import ANALYSES, prediction
+from fcpower_bids.analyses.baselines import BUDGET, BUDGET_REBUILT, choose_permutations
 from fcpower_bids.analyses.features import AveragedEdges
+from fcpower_bids.analyses.prediction import analyse_prediction
+from fcpower_bids.analyses.study import open_study
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.core.regression.targets import drawn_rows, remove_probability
-from fcpower_bids.errors import NotInCohort, UsageError
-from tests.analyses.cohorts import choose, cohort_of, single_session
+from fcpower_bids.errors import NotInCohort, Unfit, UsageError
+from fcpower_bids.resources import memory_limit
+from fcpower_bids.workflows.group import open_cohorts
+from tests.analyses.cohorts import choose, cohort_of, demo_cohort, single_session
 from tests.analyses.conftest import TARGETS
 from tests.core.regression.test_targets import guess_by_sklearn
+from tests.planting.participant_outputs import make_outputs
 
 PENALTIES = 10.0 ** np.arange(-3, 4)
 KEYS = ["target", "representation", "repeat", "fold"]
@@ -426,3 +434,89 @@ def test_a_class_given_a_covariate_is_drawn_from_its_odds_while_people_keep_thei
             left[test], guess[test] = own[test], ridge.predict(centre.transform(kernel[np.ix_(test, train)])) + level
         expected.append(roc_auc_score(left > 0, guess, sample_weight=np.abs(left)))
     np.testing.assert_allclose(tables["null"].frame["score"], expected, atol=1e-8)
+
+
+CHOICES = {"folds": 3, "inner_folds": 2, "repeats": 2, "targets": ("age",), "nprocs": 1, "permutations": 20}
+
+
+def test_a_dry_run_refuses_kernels_that_do_not_fit(tmp_path):
+    settings = replace(make_outputs(tmp_path, people=8), **CHOICES)
+    cohort, _ = open_cohorts(settings)
+    with memory_limit(0.006):
+        prediction.prepare(cohort, settings)
+    with memory_limit(0.004), pytest.raises(Unfit, match="A kernel of 8 people needs"):
+        prediction.prepare(cohort, settings)
+
+
+PEOPLE = 20
+SHAPE = {"folds": 4, "inner_folds": 2, "repeats": 1}
+
+
+def number_of(n_targets, **choices):
+    """Permutations for so many targets."""
+    rng = np.random.default_rng(0)
+    columns = {f"t{i:03d}": rng.standard_normal(PEOPLE) for i in range(n_targets)} | {"age": np.arange(PEOPLE) ** 2.0}
+    cohort = single_session(rng, PEOPLE, **columns)
+    targets = tuple(name for name in columns if name != "age")
+    settings = choose(**({"preset": "recommended", "targets": targets} | SHAPE | choices))
+    return choose_permutations(open_study(cohort, settings))
+
+
+@pytest.mark.parametrize(
+    ("n_targets", "number"), [(1, 1000), (2, 1000), (3, 500), (10, 200), (40, 50), (100, 20), (101, 0)]
+)
+def test_the_budget_is_shared_by_the_targets(n_targets, number):
+    found = number_of(n_targets)
+    assert found[0] == number
+    assert number * n_targets <= BUDGET
+    assert number == 0 or f"the smallest p is {1 / (number + 1):.2g}" in found[1]
+
+
+@pytest.mark.parametrize("choices", [{"covariates": ("age",)}, {"targets": ("g=t000,t001",)}])
+def test_targets_that_are_fitted_again_have_a_smaller_budget(choices):
+    found = number_of(2, **choices)
+    n_targets = 1 if "targets" in choices else 2
+    assert found[0] == (500 if n_targets == 1 else 200)
+    assert found[0] * n_targets <= BUDGET_REBUILT
+    assert "fitted again" in found[1]
+
+
+@pytest.mark.parametrize("preset", ["paper", "cbig"])
+def test_the_published_protocols_have_none(preset):
+    found = number_of(1, preset=preset, covariates=("age",))
+    assert found[0] == 0
+    assert preset in found[1]
+
+
+def test_what_is_asked_for_is_done():
+    assert number_of(3, permutations=7)[0] == 7
+    assert number_of(3, permutations=0)[0] == 0
+
+
+PUBLISHED = {
+    "paper": ("d6b41a6bfe74c41f", (0.129285, -0.122718, 0.693854, 0.109333), {0.001: 18, 1.0: 1, 0.01: 1}),
+    "cbig": (
+        "80d982e1c3a5b861",
+        (0.150715, 0.047326, 0.830228, 0.088689),
+        {0.0: 8, 20.0: 5, 0.7: 3, 10.0: 2, 1.5: 1, 0.4: 1},
+    ),
+}
+"""Digest of ``folds``, pooled r of two targets under FC and FC^0.35, and how often each penalty was selected."""
+
+
+@pytest.fixture(scope="module")
+def thirty():
+    return dataclasses.replace(demo_cohort(30), series=())
+
+
+@pytest.mark.parametrize("preset", PUBLISHED)
+def test_published_protocols_do_not_change(thirty, preset):
+    digest, scores, penalties = PUBLISHED[preset]
+    choices = {"targets": ("planted_score", "null_score"), "repeats": 1, "folds": 5, "inner_folds": 4}
+    covariates = ("age", "sex") if preset == "cbig" else ()
+    tables = analyse_prediction(thirty, choose(preset=preset, covariates=covariates, **choices))
+    folds = tables["folds"].frame.to_csv(index=False).encode()
+    assert hashlib.sha256(folds).hexdigest()[:16] == digest
+    np.testing.assert_allclose(tables["prediction_pooled"].frame["r"], scores, rtol=0, atol=1e-6)
+    assert tables["prediction"].frame["penalty"].value_counts().to_dict() == penalties
+    assert "null" not in tables
