@@ -104,7 +104,6 @@ def test_the_released_files_alone_need_the_names_of_the_parcels(public, tmp_path
         ("windows", lambda a: np.ascontiguousarray(a.T).reshape(a.shape), "are not those that its teacher"),
         ("windows", lambda a: a[:-1], "window_to_recording.npy"),
         ("window_to_recording", lambda a: a + 1, "points outside recordings.json"),
-        ("window_to_recording", lambda a: a[::-1], "are not those that its teacher"),
         ("teachers", lambda a: a[:, :-1], "teachers.npy has the shape"),
     ],
 )
@@ -119,7 +118,6 @@ def test_files_that_do_not_fit_each_other_are_named(public, tmp_path, capsys, na
     ("change", "told"),
     [
         ({"repetition_times": [float("nan")] * 32}, "has a repetition time of nan s"),
-        ({"repetition_times": [0.0] * 32}, "has a repetition time of 0.0 s"),
         ({"repetition_times": ["2"] * 32}, "repetition_times in corpus.json must be a list of numbers"),
         ({"families": ["a"]}, "has 1 families for 32 recordings"),
         ({"roi_labels": "P0"}, "roi_labels in corpus.json must be a list of texts"),
