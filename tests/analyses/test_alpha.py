@@ -13,7 +13,7 @@ from fcpower_bids.analyses.features import ALPHA_GRID, AveragedEdges, PowerFamil
 from fcpower_bids.analyses.study import open_study
 from tests.analyses.cohorts import choose, demo_cohort
 from tests.analyses.conftest import TARGETS
-from tests.core.filters.aligned import target_alignment
+from tests.core.test_alignment import target_alignment
 
 
 def select(cohort, **choices):

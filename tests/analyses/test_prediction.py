@@ -28,7 +28,7 @@ from fcpower_bids.resources import memory_limit
 from fcpower_bids.workflows.group import open_cohorts
 from tests.analyses.cohorts import choose, cohort_of, demo_cohort, single_session
 from tests.analyses.conftest import TARGETS
-from tests.core.regression.test_targets import guess_by_sklearn
+from tests.core.test_targets import guess_by_sklearn
 from tests.planting.participant_outputs import make_outputs
 
 PENALTIES = 10.0 ** np.arange(-3, 4)

@@ -63,11 +63,6 @@ def test_constant_row_is_refused(features, constant):
     assert not normalise_rows(features, keep_constant=True)[4].any()
 
 
-def test_no_edges_are_refused(features):
-    with pytest.raises(ValueError, match="no edges"):
-        correlation_kernel(features[:, :0])
-
-
 @pytest.mark.parametrize("alpha", [0.2, 0.35, 1.0])
 def test_power_features_against_scipy(alpha):
     rng = np.random.default_rng(2)

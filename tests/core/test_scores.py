@@ -1,4 +1,4 @@
-"""Scores: scipy and scikit-learn as referees, closed forms, missing values and constant targets."""
+"""Scores by scipy and scikit-learn, within sites by hand; the Haufe transform by its definition."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr
 from sklearn import metrics
 
+from fcpower_bids.analyses.importance import haufe_transform, network_importance
+from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.regression.scores import (
     BINARY_SCORES,
     CONTINUOUS_SCORES,
@@ -18,7 +20,10 @@ from fcpower_bids.core.regression.scores import (
     best_penalty,
     pool_training,
     score_predictions,
+    scores_within,
     selection_scores,
+    site_scores,
+    weighted_score,
 )
 
 quick = settings(max_examples=40, deadline=None, derandomize=True)
@@ -173,3 +178,77 @@ def test_the_standard_error_of_an_area_is_that_of_delong_and_never_zero(rng, wei
         variance += (each**2) @ (share - area) ** 2 + (each @ each) ** 2 / 12
     assert score_predictions("auc_error", signed, predicted) == pytest.approx(np.sqrt(variance))
     assert score_predictions("auc_error", signed, signed) > 0
+
+
+def test_each_site_by_itself():
+    rng = np.random.default_rng(0)
+    truth, guess = rng.standard_normal((2, 40))
+    sites = np.repeat(["b", "a", "tiny"], [20, 17, 3])
+    guess[2] = np.nan
+    scores = {each["site"]: each for each in site_scores(truth, guess, sites)}
+    rows = (sites == "b") & np.isfinite(guess)
+    assert scores["b"]["n"] == 19
+    assert scores["b"]["score"] == pytest.approx(np.corrcoef(truth[rows], guess[rows])[0, 1])
+    assert scores["b"]["bias"] == pytest.approx((guess - truth)[rows].mean())
+    assert scores["b"]["mae"] == pytest.approx(np.abs(guess - truth)[rows].mean())
+    assert np.isnan(scores["tiny"]["score"])
+    assert list(scores) == ["a", "b", "tiny"]
+    one_class = site_scores([1, 1, 1, 1, 0, 1, 0, 1.0], [1, 2, 3, 4, 1, 2, 3, 4.0], list("aaaabbbb"), "auc")
+    assert np.isnan(one_class[0]["score"])
+    assert one_class[1]["score"] == 0.75
+
+
+def test_the_weighted_mean_ignores_a_tiny_site():
+    assert weighted_score([0.3, 0.3, -0.99], [50, 30, 3]) == pytest.approx(0.3)
+    z = (47 * np.arctanh(0.5) + 7 * np.arctanh(-0.2)) / 54
+    assert weighted_score([0.5, -0.2], [50, 10]) == pytest.approx(np.tanh(z))
+    assert weighted_score([0.6, 0.9, np.nan], [30, 10, 50], fisher=False) == pytest.approx(0.675)
+    assert np.isnan(weighted_score([np.nan], [9]))
+
+
+def test_an_area_within_sites_is_that_of_pairs_of_one_fold():
+    truth, guess = np.array([0, 1, 1, 0, 0, 1, 0.0]), np.array([1, 3, 2, 2.5, 12, 11, 13.0])
+    (one,) = site_scores(truth, guess, ["a"] * 7, "auc", [0, 0, 0, 0, 1, 1, 1])
+    pairs = [guess[i] > guess[j] for i, j in ((1, 0), (1, 3), (2, 0), (2, 3), (5, 4), (5, 6))]
+    assert one["score"] == pytest.approx(np.mean(pairs))
+
+
+def test_the_error_of_areas_within_sites_is_that_of_their_weighted_mean():
+    rng = np.random.default_rng(3)
+    sites, classes = np.repeat(["a", "b", "c"], [20, 10, 8]), np.arange(38) % 3 == 0
+    classes[30:] = False  # no area at the third
+    predicted = rng.standard_normal((38, 2))
+    each = [score_predictions("auc_error", classes[sites == one], predicted[sites == one].T) for one in "ab"]
+    expected = np.hypot(20 * each[0], 10 * each[1]) / 30
+    both = np.repeat(classes[:, None].astype(float), 2, axis=1)
+    np.testing.assert_allclose(scores_within(both, predicted, sites, "auc_error"), expected)
+
+
+def test_equals_the_covariance_of_each_fold_averaged():
+    rng = np.random.default_rng(0)
+    features, masks = rng.standard_normal((20, 7)) + 3, rng.random((5, 20)) < 0.7
+    predictions = np.where(masks[:, :, None], rng.standard_normal((5, 20, 2)), np.nan)
+    result = haufe_transform(features, predictions, masks)
+    for target in range(2):
+        folds = [np.cov(features[m].T, p[m, target], ddof=1)[:-1, -1] for m, p in zip(masks, predictions, strict=True)]
+        np.testing.assert_allclose(result[:, target], np.mean(folds, axis=0), atol=1e-13)
+    np.testing.assert_allclose(haufe_transform(features, predictions[:, :, 1], masks), result[:, 1])
+
+
+def test_missing_predictions_and_wrong_shapes_are_refused():
+    features, masks = np.ones((4, 2)), np.array([[True, True, True, False]])
+    with pytest.raises(ValueError, match="in-sample prediction"):
+        haufe_transform(features, np.array([[1.0, np.nan, 2.0, 3.0]]), masks)
+    with pytest.raises(ValueError, match="in-sample prediction"):
+        haufe_transform(features, np.ones((1, 4)), [[True, False, False, False]])
+    with pytest.raises(ValueError, match="do not fit 4"):
+        haufe_transform(features, np.ones((1, 5)), np.ones((1, 5), dtype=bool))
+
+
+def test_uncovered_parcels_do_not_spoil_their_network():
+    matrix = np.ones((4, 4))
+    matrix[3], matrix[:, 3] = np.nan, np.nan
+    _, means = network_importance(vectorise_edges(matrix, weighted=False), ["A", "A", "B", "B"])
+    np.testing.assert_allclose(means, [[1, 1], [1, np.nan]])
+    with pytest.raises(ValueError, match="4 parcels, but 3"):
+        network_importance(vectorise_edges(matrix), ["A", "A", "B"])
