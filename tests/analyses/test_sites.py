@@ -7,12 +7,12 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.kernel_ridge import KernelRidge
 
 from fcpower_bids.analyses.sites import HarmonisedFeatures, fit_combat
 from fcpower_bids.outputs.tables import read_json
 from tests.command import main
 from tests.planting.planted import Planted, make_cohort
-from tests.test_predictors import regress
 
 
 def draw(n=120, n_edges=200, seed=0):
@@ -140,6 +140,14 @@ def combat(edges, sites, train):
         rows = sites == name
         out[rows] = (standard[rows] - gamma) / np.sqrt(delta) * deviation + level
     return out
+
+
+def regress(kernel, target, rows, at, penalty):
+    """Kernel ridge with an intercept, by scikit-learn."""
+    ones = np.eye(len(rows)) - 1 / len(rows)
+    own, cross = kernel[np.ix_(rows, rows)], kernel[np.ix_(at, rows)]
+    model = KernelRidge(alpha=penalty, kernel="precomputed").fit(ones @ own @ ones, target[rows] - target[rows].mean())
+    return model.predict((cross - own.mean(axis=0)) @ ones) + target[rows].mean()
 
 
 def test_it_is_combat_of_the_training_people_and_kernel_ridge(cohort, harmonised):
