@@ -83,9 +83,6 @@ def test_skill_is_measured_against_the_guess(found, held_out):
     written = pd.read_csv(root / "out" / "group" / "predictions.tsv", sep="\t")
     pooled = [stats.pearsonr(one["observed"], one["predicted"]).statistic for _, one in written.groupby("repeat")]
     assert skill["OverPeople"] == pytest.approx(np.mean(pooled), abs=1e-5)
-    for fold, scores in facts["HeldOutScores"].items():
-        own = held_out[held_out["fold"] == int(fold)]
-        assert scores["r"] == pytest.approx(np.corrcoef(own["predicted"], own["age"])[0, 1], rel=1e-3)
 
 
 def test_new_people_are_predicted_by_the_regression_of_all(found, held_out):

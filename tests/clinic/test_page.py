@@ -54,8 +54,6 @@ FACTS = {
         "Error": 8.1,
         "ErrorOfGuess": 12.0,
     },
-    "HeldOutScores": {"0": {"r": 0.1}, "1": {"r": 0.3}, "2": {"r": None}, "3": {"r": 0.7}},
-    "TrainingValues": {"Edges": [20.0, 40.0, 60.0], "People": [500, 362]},
     "Interval": {
         "HoldsFor": "a person like these, of the same site",
         "NominalCoverage": 0.9,
@@ -83,14 +81,9 @@ def opened(browser, tmp_path_factory):
     return browser
 
 
-PLACE = (
-    "(() => { const b = document.querySelector('.strip img').getBoundingClientRect(); return [b.x, b.y, b.width]; })()"
-)
-
-
 def test_it_is_silent_and_says_the_gravest_first(opened):  # and the interval first
     assert opened.messages == []
-    assert [one[:5] for one in opened.requests] == ["file:", "data:"]  # itself, and the strip that is in it
+    assert [one[:5] for one in opened.requests] == ["file:"]
     told = opened.evaluate("[...document.querySelectorAll('.problems li')].map((one) => one.innerText)")
     assert told[0] == ROW["warning"]
     assert told[1].startswith("Unusual, beyond 2 standard deviations against the 214 training scans: ")
@@ -104,8 +97,6 @@ def test_it_is_silent_and_says_the_gravest_first(opened):  # and the interval fi
     assert opened.evaluate("document.querySelector('#scan1 h2').innerText") == "Session followup, task rest, run 1"
     limits = opened.evaluate("document.body.innerText")
     assert "The number is no age itself: the share of sex and mean_fd was taken off, so that 0 is" in limits
-    card = opened.evaluate("document.querySelector('#model').innerText")
-    assert "r 0.30 at the median of 3 held-out folds, 0.10 to 0.70" in card
 
 
 def test_a_person_with_several_scans_gets_one_answer(tmp_path):
@@ -121,7 +112,7 @@ def test_a_person_with_several_scans_gets_one_answer(tmp_path):
     assert [scan["title"] for scan in answer["scans"]] == ["Session a, task rest", "Session b, task rest"]
     refused = [ROW | {"state": "refused", "reason": "It lacks parcels."}]
     answer = answer_person(refused, COMPARED.iloc[:0], FACTS)
-    assert (answer["level"], answer["headline"], answer["strip"]) == ("stop", "There is no prediction.", "")
+    assert (answer["level"], answer["headline"]) == ("stop", "There is no prediction.")
     assert answer["scans"][0]["result"] == "No prediction. It lacks parcels."
 
 

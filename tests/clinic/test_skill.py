@@ -59,7 +59,7 @@ def test_a_model_is_saved_and_used_where_the_test_finds_skill_and_refused_where_
 def check_page(root, found: bool) -> None:
     """No number of a model without skill stands above the sentence that says so."""
     table = read_table(root / "new" / "group" / "predicted" / "target-age-fc.tsv")
-    assert table["warning"].fillna("").str.startswith(ALARM).tolist() == [not found] * 5
+    assert table["warning"].astype(object).fillna("").str.startswith(ALARM).tolist() == [not found] * 5
     page = html.unescape(next((root / "new").glob("sub-4*.html")).read_text())
     body = page[page.index("<header") :]
     if found:
