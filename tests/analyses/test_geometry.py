@@ -131,13 +131,6 @@ def test_rank_deficient_scans_have_no_distances_but_everything_else():
     assert np.isfinite(tables["spectrum_sphere"].frame).all(axis=None)
 
 
-def test_the_seed_decides_the_projection_and_nothing_else(cohort, tables):
-    other = analyse_geometry(cohort, choose(alpha=0.35, random_seed=1))
-    assert (other["spectrum_sphere"].frame["x"] != tables["spectrum_sphere"].frame["x"]).all()
-    for name in set(tables) - {"spectrum_sphere"}:
-        pd.testing.assert_frame_equal(other[name].frame, tables[name].frame)
-
-
 def test_refusals(cohort):
     nobody = dataclasses.replace(cohort, scans=cohort.scans.iloc[:0], edges=cohort.edges[:0])
     with pytest.raises(ValueError, match="no scan"):

@@ -44,16 +44,6 @@ def summary_of(tables, target, representation):
     return frame.loc[(target, representation)]
 
 
-def test_planted_phenotype_is_found_better_by_the_flattened_spectrum_and_the_null_one_not_at_all(predicted):
-    flat, plain = (summary_of(predicted, "planted_score", name) for name in ("fc_power", "fc"))
-    assert flat["r_pooled_mean"] > plain["r_pooled_mean"] + 0.05
-    assert flat["p_permutation"] == plain["p_permutation"] == 0.01
-    for name in ("fc", "fc_power"):
-        null = summary_of(predicted, "null_score", name)
-        assert null["p_permutation"] > 0.05
-        assert null["r_pooled_mean"] < 0.2
-
-
 def person_kernel(cohort, alpha):
     names = sorted(set(cohort.scans["participant_id"]))
     rows = []
@@ -130,21 +120,6 @@ def test_predictions_know_nothing_of_the_people_they_are_made_for(cohort, predic
     np.testing.assert_allclose(before, after, atol=1e-8)
 
 
-def test_two_classes_are_scored_by_auc_with_and_without_covariates(cohort):
-    table = cohort.phenotypes.assign(group=np.where(cohort.phenotypes["planted_score"] > 100, "patient", "control"))
-    other = dataclasses.replace(cohort, phenotypes=table, series=())
-    for covariates in ((), ("age", "site")):
-        tables = predict(other, targets=("group",), covariates=covariates, folds=4, repeats=1, permutations=19)
-        frame = tables["prediction"].frame
-        assert frame["auc"].mean() > 0.75
-        assert frame["balanced_accuracy"].mean() > 0.65
-        assert frame["cod"].isna().all()
-        assert (set(tables["predictions"].frame["observed"]) == {0.0, 1.0}) == (not covariates)
-        assert tables["prediction"].facts["PositiveClasses"] == {"group": "patient"}
-        assert tables["comparisons"].frame["score"].tolist() == ["auc"]
-        assert (tables["prediction_summary"].frame["p_permutation"] == 0.05).all()
-
-
 def test_a_class_that_age_explains_is_seldom_found_in_features_of_age():
     """Eight cohorts whose features and class go with age alone, the class steeply: 2.5 logits per SD."""
     found, scores = [], []
@@ -176,34 +151,6 @@ def test_missing_targets_train_nothing(cohort):
     people = tables["predictions"].frame.query("target == 'planted_score'")
     assert set(people[people["observed"].isna()]["participant_id"]) == set(missing)
     assert people["predicted"].notna().all()
-
-
-def test_sites_held_out_in_turn_count_once_however_often_they_are_repeated(cohort):
-    table = cohort.phenotypes.assign(where=np.repeat(["north", "east", "south"], 20))
-    other = dataclasses.replace(cohort, phenotypes=table, series=())
-    tables = predict(other, targets=("planted_score",), site_column="where", sites="hold-out", repeats=4)
-    assert len(tables["prediction"].frame) == 2 * 4 * 3
-    row = tables["comparisons"].frame.iloc[0]
-    assert (row["n_folds"], row["n_distinct"], row["df"]) == (12, 3, 2)
-
-
-def test_pairs_are_compared_once_and_corrected(cohort):
-    tables = predict(
-        dataclasses.replace(cohort, series=()), **TARGETS, representations=("fc", "fisher_z", "fc_power", "degree")
-    )
-    frame = tables["comparisons"].frame
-    assert len(frame) == 2 * 6
-    planted = frame[frame["target"] == "planted_score"]
-    assert (planted["p_holm"] >= planted["p_two_sided"]).all()
-    assert planted["p_holm"].min() == pytest.approx(min(1, 6 * planted["p_two_sided"].min()))
-    scores = (
-        tables["prediction"]
-        .frame.query("target == 'planted_score'")
-        .pivot_table("r", ["repeat", "fold"], "representation")
-    )
-    pair = planted.query("representation == 'fc_power' and reference == 'fc'").iloc[0]
-    assert pair["mean_difference"] == pytest.approx((scores["fc_power"] - scores["fc"]).mean())
-    assert pair["p_greater"] < 0.1
 
 
 def test_embeddings_are_probed_and_people_without_one_left_out_for_all(cohort):
@@ -295,17 +242,6 @@ def test_importance_of_the_linear_kernel_is_of_the_features_that_predict(cohort,
 
     frame, expected = importance_of(tables, cohort, kernel)
     np.testing.assert_allclose(frame["importance"], expected, atol=1e-8)
-
-
-def test_exponent_chosen_in_the_fold_is_a_representation(cohort):
-    tables = predict(dataclasses.replace(cohort, series=()), **TARGETS, alpha_selection="nested")
-    assert set(tables["prediction"].frame["representation"]) == {"fc", "fc_power", "fc_nested"}
-    assert len(tables["comparisons"].frame) == 2 * 3
-    assert summary_of(tables, "planted_score", "fc_nested")["r_pooled_mean"] > 0.7
-    keys = ["target", "repeat", "fold"]
-    ours = tables["prediction"].frame.query("representation == 'fc_nested'").set_index(keys)["r"]
-    chosen = tables["alpha"].frame.query("chosen").set_index(keys)["score"]
-    np.testing.assert_allclose(ours, chosen.loc[ours.index], atol=1e-12)
 
 
 @pytest.mark.parametrize(

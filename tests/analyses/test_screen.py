@@ -35,19 +35,6 @@ def scores_of(tables):
     return tables["transform_screen"].frame.set_index("representation")
 
 
-def test_what_lies_in_weak_modes_is_found_by_fc_power_and_missed_by_raw_fc(screen):
-    scores = scores_of(screen)
-    assert list(scores.index) == list(SCREEN)
-    assert (scores["status"] == "scored").all()
-    assert scores.loc["fc_power", "fold_mean"] > 0.9
-    assert scores.loc["fc", "fold_mean"] < 0.6
-    flattening = ["power_0.25", "power_0.5", "log_euclidean", "tangent_harmonic", "cholesky", "precision"]
-    assert (scores.loc[flattening, "fold_mean"] > 0.85).all()
-    assert (scores.loc[["degree", "pca", "random_projection", "tucker"], "fold_mean"] < 0.6).all()
-    assert scores.loc["fc", "p_less"] < 0.001
-    assert scores.loc["fc", "p_holm"] < 0.05
-
-
 def test_scores_and_differences_follow_from_the_rows_per_fold(screen):
     folds = screen["transform_screen_folds"].frame.pivot_table(
         index=["repeat", "fold"], columns="representation", values="r"
@@ -60,24 +47,6 @@ def test_scores_and_differences_follow_from_the_rows_per_fold(screen):
     np.testing.assert_allclose(others["mean_difference"], differences, rtol=1e-10)
     assert np.isnan(scores.loc["fc_power", "mean_difference"])
     assert (others["reference"] == "fc_power").all()
-
-
-def test_two_classes_composites_and_covariates(cohort, monkeypatch):
-    rows = {name: SCREEN[name] for name in ("fc_power", "fc", "tangent_harmonic", "pca")}
-    monkeypatch.setattr("fcpower_bids.analyses.spectrum.screen.SCREEN", rows)
-    table = cohort.phenotypes.assign(group=np.where(cohort.phenotypes["weak"] > 0, "b", "a"))
-    table["copy"] = table["weak"] + 0.1 * table["noise"]
-    table.iloc[3, 0] = np.nan
-    choices = {"targets": ("group", "both=weak,copy"), "covariates": ("mean_fd",), "folds": 3}
-    classed = dataclasses.replace(cohort, phenotypes=table)
-    for fit in ("cohort", "fold"):
-        settings = choose(**choices, repeats=1, fit_transforms_on=fit)
-        frame = ANALYSES["transform_screen"](classed, settings)["transform_screen"].frame
-        assert frame.groupby("target")["score"].unique().explode().to_dict() == {"group": "auc", "both": "r"}
-        scores = frame.set_index(["target", "representation"])["fold_mean"]
-        for target in ("group", "both"):
-            assert scores[target, "fc_power"] > 0.85
-            assert scores[target, "tangent_harmonic"] > scores[target, "pca"]
 
 
 def test_the_prediction_analysis_agrees(cohort, screen):
