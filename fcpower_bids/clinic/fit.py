@@ -64,13 +64,11 @@ class FinalModel(NamedTuple):
 
 
 def conformal_radius(residuals: ArrayLike, people: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
-    """Split-conformal radius of a scan of one more person, people weighing equally; (n,) each. Raises ValueError.
+    """Split-conformal radius of a scan of one more person, people weighing equally; (n,) each.
 
     With the coverage that it claims: the nominal one, or less where the people are too few for that.
     """
     size = np.abs(np.asarray(residuals, dtype=float))
-    if not size.size or not 0 < level < 1:
-        raise ValueError("An interval needs a residual, and a level between 0 and 1.")
     _, labels, counts = np.unique(np.asarray(people), return_inverse=True, return_counts=True)
     claimed = min(level, len(counts) / (len(counts) + 1))
     order = np.argsort(size, kind="stable")

@@ -74,11 +74,6 @@ def test_useless_measure_is_named(column, message):
         fit_composite(values, np.arange(30))
 
 
-def test_composite_needs_two_measures():
-    with pytest.raises(ValueError, match="two measures"):
-        composite_target(np.ones((5, 1)))
-
-
 @quick
 @given(st.integers(0, 50), st.integers(1, 4), st.booleans())
 def test_residuals_of_the_training_regression(seed, n_covariates, collinear):
