@@ -182,17 +182,7 @@ def test_sites_and_classes_are_spread_over_the_folds_on_request(cohort, capsys):
     stratum = people["site"] + people["patient"].astype(str)
 
     def spread(*options):
-        command = [
-            cohort.bids,
-            cohort.out,
-            "group",
-            *QUICK,
-            "--permutations",
-            "0",
-            "--targets",
-            "patient",
-            *options,
-        ]
+        command = [cohort.bids, cohort.out, "group", *QUICK, "--permutations", "0", "--targets", "patient", *options]
         assert main([*map(str, command)]) == 0
         folds = cohort.table("folds")
         tested = folds[folds["role"] == "test"]

@@ -14,12 +14,7 @@ from fcpower_bids.analyses.evaluate import evaluate, fold_scores
 from fcpower_bids.analyses.features import ALPHA_GRID, PowerFamily, Representation, combine_scans
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.core.alignment import (
-    AlignmentCurves,
-    alignment_curves,
-    kernel_and_derivative,
-    quadratic_peak,
-)
+from fcpower_bids.core.alignment import AlignmentCurves, alignment_curves, kernel_and_derivative, quadratic_peak
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.progress import track

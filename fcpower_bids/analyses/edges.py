@@ -23,13 +23,7 @@ from fcpower_bids.analyses.edge_model import (
     partial_correlation,
     permute_edges,
 )
-from fcpower_bids.analyses.features import (
-    FC,
-    FC_POWER,
-    build_representations,
-    encoder_of,
-    expand_names,
-)
+from fcpower_bids.analyses.features import FC, FC_POWER, build_representations, encoder_of, expand_names
 from fcpower_bids.analyses.study import Exchange, describe_people, plan_exchange, resolve_preset
 from fcpower_bids.analyses.targets import choose_people, choose_targets
 from fcpower_bids.core.arrays import FloatArray, Rows

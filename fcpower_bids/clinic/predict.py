@@ -15,14 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.special import bdtr
 
 from fcpower_bids.analyses.features import FC, FC_POWER
-from fcpower_bids.clinic.fit import (
-    UNUSUAL,
-    FinalModel,
-    load_model,
-    refuse_without_skill,
-    scan_digest,
-    telling_edges,
-)
+from fcpower_bids.clinic.fit import UNUSUAL, FinalModel, load_model, refuse_without_skill, scan_digest, telling_edges
 from fcpower_bids.clinic.page import PREDICTED as DONE
 from fcpower_bids.clinic.page import (
     SIGNIFICANT,

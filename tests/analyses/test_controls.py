@@ -297,12 +297,7 @@ def make_family(connectomes):
 
 @pytest.mark.parametrize(
     ("metric", "key"),
-    [
-        ("euclidean", "euclid"),
-        ("log_euclidean", "logeuclid"),
-        ("cholesky", "chol"),
-        ("log_cholesky", "logchol"),
-    ],
+    [("euclidean", "euclid"), ("log_euclidean", "logeuclid"), ("cholesky", "chol"), ("log_cholesky", "logchol")],
 )
 def test_distances_agree_with_pyriemann(golden, metric, key):
     family = make_family(golden["corr"])

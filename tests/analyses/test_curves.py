@@ -11,11 +11,7 @@ import pytest
 
 from fcpower_bids.analyses import ANALYSES
 from fcpower_bids.analyses import curves as learning_curves
-from fcpower_bids.analyses.curves import (
-    choose_sizes,
-    cross_validate_smaller,
-    shrink_folds,
-)
+from fcpower_bids.analyses.curves import choose_sizes, cross_validate_smaller, shrink_folds
 from fcpower_bids.analyses.evaluate import cross_validate, evaluate, make_solver
 from fcpower_bids.analyses.study import open_study
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity

@@ -151,11 +151,7 @@ def test_permutations_that_can_only_repeat_the_result_are_told():
     ("target", "covariates", "said"),
     [
         (np.ones(6), np.zeros((6, 0)), "same for everyone"),
-        (
-            np.arange(6.0),
-            np.eye(6)[:, :4],
-            "6 people are too few: with 4 columns of covariates and 1 mean",
-        ),
+        (np.arange(6.0), np.eye(6)[:, :4], "6 people are too few: with 4 columns of covariates and 1 mean"),
         (np.arange(4.0), np.zeros((4, 0)), "3 are needed. Add people, or leave edges out"),
         (np.arange(6.0), 3 - 2 * np.arange(6.0)[:, None], "explain the target completely"),
     ],

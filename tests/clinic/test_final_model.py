@@ -13,11 +13,7 @@ from fcpower_bids.clinic.predict import NewScan, apply_model
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from tests.analyses.cohorts import choose, demo_cohort
 
-CHOICES = {
-    "family_column": "family_id",
-    "targets": ("planted_score", "g=reasoning,memory,speed"),
-    "folds": 5,
-}
+CHOICES = {"family_column": "family_id", "targets": ("planted_score", "g=reasoning,memory,speed"), "folds": 5}
 
 
 @pytest.fixture(scope="module")

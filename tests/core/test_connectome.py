@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 from scipy import linalg
 
 from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.core.connectome.connectivity import (
-    ParcelError,
-    covered_parcels,
-    covered_series,
-    pearson_connectivity,
-)
+from fcpower_bids.core.connectome.connectivity import ParcelError, covered_parcels, covered_series, pearson_connectivity
 from fcpower_bids.core.connectome.edges import (
     edge_count,
     parcel_means,

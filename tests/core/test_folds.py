@@ -27,12 +27,7 @@ def families_of(sizes):
 
 
 @quick
-@given(
-    st.lists(st.integers(1, 4), min_size=20, max_size=40),
-    st.integers(2, 5),
-    st.integers(2, 3),
-    st.integers(0, 5),
-)
+@given(st.lists(st.integers(1, 4), min_size=20, max_size=40), st.integers(2, 5), st.integers(2, 3), st.integers(0, 5))
 def test_families_are_whole_and_every_row_is_tested_once(sizes, n_folds, n_inner, seed):
     family = families_of(sizes)
     assume(max(sizes) <= (family.size - family.size / n_folds - 4) / n_inner)

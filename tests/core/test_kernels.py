@@ -10,12 +10,7 @@ from scipy.linalg import fractional_matrix_power
 
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import eigendecompose
-from fcpower_bids.core.regression.kernels import (
-    correlation_kernel,
-    linear_kernel,
-    normalise_rows,
-    power_features,
-)
+from fcpower_bids.core.regression.kernels import correlation_kernel, linear_kernel, normalise_rows, power_features
 
 quick = settings(max_examples=30, deadline=None, derandomize=True)
 

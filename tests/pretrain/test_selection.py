@@ -14,15 +14,7 @@ from fcpower_bids.core.alignment import kernel_alignment
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import find_in_training, person_digest
 from fcpower_bids.pretrain.corpus import open_pack
-from fcpower_bids.pretrain.selection import (
-    CONFIRM,
-    SELECT,
-    TRAIN,
-    HeldOut,
-    choose_checkpoint,
-    encode,
-    split_families,
-)
+from fcpower_bids.pretrain.selection import CONFIRM, SELECT, TRAIN, HeldOut, choose_checkpoint, encode, split_families
 from tests.pretrain.conftest import made_recordings
 from tests.pretrain.outputs import plant_outputs, run_pretrain
 

@@ -10,11 +10,7 @@ from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.fbert import count_parameters
 from fcpower_bids.encoders.published.parcel_orders import parcel_order
-from fcpower_bids.encoders.published.patches import (
-    BrainHarmonix,
-    HarmonixSize,
-    load_brain_harmonix,
-)
+from fcpower_bids.encoders.published.patches import BrainHarmonix, HarmonixSize, load_brain_harmonix
 from fcpower_bids.errors import RecordingError, UsageError
 from tests.encoders.published.references import (
     accepted,

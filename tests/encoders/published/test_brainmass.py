@@ -9,12 +9,7 @@ import torch
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.fbert import count_parameters
-from fcpower_bids.encoders.published.brainmass import (
-    BrainMass,
-    BrainMassSize,
-    load_brainmass,
-    shrunk_correlation,
-)
+from fcpower_bids.encoders.published.brainmass import BrainMass, BrainMassSize, load_brainmass, shrunk_correlation
 from fcpower_bids.encoders.published.parcel_orders import parcel_order
 from fcpower_bids.errors import RecordingError
 from tests.encoders.published.references import accepted, doubles, noise, random_state, slow_attention, slow_norm
