@@ -230,8 +230,8 @@ def test_matrices_hold_every_edge(results, inputs, target, name):
     np.testing.assert_allclose(listed_p, rows["p_family_wise"])
 
 
-def networks_of(t: np.ndarray) -> np.ndarray:
-    """Edges, parcels, intensity and sign of every network of two edges or more above the threshold, by networkx."""
+def networks_of(t: np.ndarray, fewest: int = 2) -> np.ndarray:
+    """Edges, parcels, intensity and sign of every network of so many edges above the threshold, by networkx."""
     found = []
     for sign in (1, -1):
         graph = networkx.Graph()
@@ -239,7 +239,7 @@ def networks_of(t: np.ndarray) -> np.ndarray:
             if value > THRESHOLD:
                 graph.add_edge(i, j, excess=value - THRESHOLD)
         parts = [graph.subgraph(each) for each in networkx.connected_components(graph)]
-        found += [(p.number_of_edges(), len(p), p.size("excess"), sign) for p in parts if p.number_of_edges() > 1]
+        found += [(p.number_of_edges(), len(p), p.size("excess"), sign) for p in parts if p.number_of_edges() >= fewest]
     return np.array(sorted(found, key=lambda one: (-one[0], -one[2]))).reshape(-1, 4)
 
 
@@ -254,6 +254,10 @@ def test_networks_of_edges_are_those_of_networkx(results, inputs, target, name):
     for column, size in (("extent", "n_edges"), ("intensity", "intensity")):
         p = [(1 + (null[column] >= each - 1e-9).sum()) / (1 + PERMUTATIONS) for each in rows[size]]
         np.testing.assert_allclose(rows[f"p_{column}"], p)
+    for order, row in zip(permuted_rows(PEOPLE, PERMUTATIONS, 0)[:40], null.itertuples(), strict=False):
+        t, df = welch(edges[name], targets[target], motion, order)[1:3]
+        drawn = networks_of(np.sign(t) * at_common(t, df), fewest=1)
+        np.testing.assert_allclose([row.extent, row.intensity], drawn[:, [0, 2]].max(axis=0, initial=0), rtol=1e-6)
     members = part(results, "edges", target, name)["component"].value_counts()
     assert {int(number): count for number, count in members.items()} == dict(
         zip(rows["component"], rows["n_edges"], strict=True)

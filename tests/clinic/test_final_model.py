@@ -10,7 +10,7 @@ import pytest
 
 from fcpower_bids.clinic.fit import fit_final_model
 from fcpower_bids.clinic.predict import NewScan, apply_model
-from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
+from fcpower_bids.core.connectome.edges import rebuild_matrix
 from tests.analyses.cohorts import choose, demo_cohort
 
 CHOICES = {"family_column": "family_id", "targets": ("planted_score", "g=reasoning,memory,speed"), "folds": 5}
@@ -104,22 +104,6 @@ def test_what_a_scan_is_said_to_be_is_compared_with_the_training(split):
     assert any("series of 1.67 minutes, the training scans 6.67 to 6.67" in each for each in warnings)
     assert any("repetition time of 0.8 s" in each for each in warnings)
     assert any("motion of 3 mm" in each for each in warnings)
-
-
-def test_the_reference_is_a_normal_law_of_the_training_scans(split):
-    cohort, train = split
-    model = fit_final_model(train, choose(**CHOICES), "planted_score", "fc")
-    table = model.reference.set_index("measure")
-    first = cohort.edges[:, vectorise_edges(np.kron(np.diag([1, 0]), np.ones((30, 30))), weighted=False) > 0].mean(
-        axis=1
-    )
-    row = table.loc["within first"]
-    assert row["mean"] == pytest.approx(first[:120].mean(), rel=1e-3)
-    assert row["sd"] == pytest.approx(first[:120].std(ddof=1), rel=1e-3)
-    assert row["scans"] == 120
-    found = apply_model(model, connectome(cohort, 130), cohort.parcels)
-    told = next(one for one in found.compared if one["measure"] == "within first")
-    assert told["z"] == pytest.approx((first[130] - row["mean"]) / row["sd"])
 
 
 def test_the_ends_of_ranges_are_no_value_of_a_person(split):
