@@ -14,7 +14,6 @@ from fcpower_bids.analyses.features import AveragedEdges, PowerFamily
 from fcpower_bids.analyses.spectrum.controls import (
     DOT_PRODUCTS,
     METRICS,
-    ambiguous_cuts,
     clipped,
     dot_kernel,
     filtered_features,
@@ -71,18 +70,6 @@ def scores(tables):
 def per_fold(tables, name, score="r"):
     frame = tables["spectral_controls_folds"].frame
     return frame[frame["representation"] == name][score].to_numpy()
-
-
-def test_flattened_is_tested_against_raw_at_equal_eigenvectors(tables):
-    matched = tables["spectral_matched"].frame
-    folds = per_fold(tables, "top_5_power") - per_fold(tables, "top_5_raw")
-    five = matched[matched["number"] == 5].iloc[0]
-    assert five["mean_difference"] == pytest.approx(folds.mean(), abs=1e-12)
-    assert matched["number"].tolist() == [5, 20, 24]  # one eigenvector: the same features, nothing to test
-    whole = matched[matched["number"] == matched["number"].max()].iloc[0]
-    controls = tables["spectral_controls"].frame.query("representation == 'fc'").iloc[0]
-    assert whole["mean_difference"] == pytest.approx(-controls["mean_difference"], abs=1e-12)
-    assert whole["p_two_sided"] == pytest.approx(controls["p_two_sided"], abs=1e-12)
 
 
 def test_the_correction_counts_controls_that_ask_the_same_question(tables):
@@ -252,14 +239,6 @@ def test_profile_has_the_numbers_of_the_paper():
 
 def test_clipping():
     np.testing.assert_array_equal(clipped(np.array([9.0, 5.0, 2.0, 1e-16]), TOLERANCE), [5, 5, 2, 0])
-
-
-def test_cuts_inside_a_cluster_are_counted():
-    values = np.array([[5.0, 2, 2, 1, 1e-17, 0], [5, 2, 2 - 1e-6, 1, 1e-17, 0], [5, 2, 2 - 1e-9, 1, 1e-17, 0]])
-    assert ambiguous_cuts(values, (2,), TOLERANCE) == 2
-    assert ambiguous_cuts(values, (1, 2), TOLERANCE) == 2
-    assert ambiguous_cuts(values, (1,), TOLERANCE) == 0
-    assert ambiguous_cuts(values, (0, 5, 6), TOLERANCE) == 0
 
 
 def test_random_filters_are_seeded_and_every_second_one_is_monotone(family):

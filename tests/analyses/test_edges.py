@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
-import shutil
 from pathlib import Path
 
 import networkx
@@ -15,7 +12,6 @@ from scipy import optimize, special, stats
 
 from fcpower_bids.core.regression.targets import permuted_rows
 from fcpower_bids.outputs.tables import read_json, read_table, write_table
-from fcpower_bids.reports.cohort.page import write_group_report
 from fcpower_bids.settings import Settings
 from tests.command import main
 from tests.elsewhere.test_doors import write_list
@@ -24,7 +20,6 @@ from tests.planting.participant_outputs import make_outputs
 PEOPLE, PARCELS, PERMUTATIONS, THRESHOLD = 40, 14, 199, 2.2
 UPPER = np.triu_indices(PARCELS, 1)
 NAMES = [f"p{number:02d}" for number in range(PARCELS)]
-WRITTEN = ("edges", "edges_components", "edges_summary")
 PLANTED = [(0, 1), (1, 2), (2, 3), (3, 4)]
 
 
@@ -362,27 +357,3 @@ def test_significant_edges_are_drawn_in_a_brain_and_no_others(placed):
     page = (folder.parent / "group.html").read_text(encoding="utf-8")
     said = f"{drawn} connection{'s' if drawn > 1 else ''} in a brain seen from the left"
     assert page.count("in a brain seen from the left") == page.count(said) == 1
-
-
-def test_a_network_that_does_not_outlive_the_number_of_representations_is_no_answer(results, tmp_path):
-    """The page neither calls it an answer nor draws it without saying so."""
-    out = tmp_path / "out"
-    shutil.copytree(results, out / "group")
-    edges, components, summary = (read_table(out / "group" / f"{name}.tsv") for name in WRITTEN)
-    at = (summary["target"] == "score").to_numpy()
-    summary.loc[at, ["n_family_wise", "n_stronger"]] = 0
-    summary.loc[at, ["p_family_wise", "p_max"]] = 0.4
-    summary.loc[at, "p_component"] = [0.04, 0.3]
-    edges["p_family_wise"] = edges["p_family_wise"].where(edges["target"] != "score", 0.4)
-    own = components[components["target"] == "score"]
-    components.loc[own.index, "p_extent"] = 0.3
-    components.loc[own.index[0], "p_extent"] = 0.04
-    for name, frame in zip(WRITTEN, (edges, components, summary), strict=True):
-        write_table(out / "group" / f"{name}.tsv", frame)
-    facts = read_json(out / "group" / "edges.json")
-    places = {name: (5.0 * i - 30, 10.0, 4.0 * i) for i, name in enumerate(NAMES)}
-    (out / "group" / "edges.json").write_text(json.dumps(facts | {"Centroids": places}))
-    page = write_group_report(Settings(tmp_path / "bids", out, "group"))[0].read_text(encoding="utf-8")
-    text = re.sub(r"\s+", " ", page)
-    assert "For score no connection was found; a network of them stands out only before correction" in text
-    assert text.count("Corrected for the number of representations, none of this is significant.") == 1

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from fcpower_bids.analyses.spectrum.geometry import analyse_geometry
-from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
-from tests.analyses.cohorts import choose, cohort_of, demo_cohort
+from fcpower_bids.core.connectome.edges import rebuild_matrix
+from tests.analyses.cohorts import choose, demo_cohort
 from tests.analyses.spectral_cohorts import weak_mode_cohort
 
 
@@ -104,19 +103,6 @@ def test_matrices_of_one_person_go_from_the_identity_to_fc(cohort, tables):
     np.testing.assert_allclose(at(frame, alpha=1.0)["value"], expected[np.triu_indices(24)], atol=1e-12)
     np.testing.assert_allclose(at(frame, alpha=0.0)["value"], np.eye(24)[np.triu_indices(24)], atol=1e-12)
     assert sorted(frame["alpha"].unique()) == [0.0, 0.1, 0.35, 0.6, 1.0]
-
-
-def test_distances_agree_with_pyriemann(shared):
-    with np.load(shared / "golden/transforms/transforms_golden.npz") as golden:
-        connectomes, point = golden["corr"], golden["pyriemann_geodesic_logeuclid_I_C0_0.35"]
-    names = [f"sub-{i:02d}" for i in range(len(connectomes))]
-    scans = [(name, "n/a", 300.0, 0.1, 1) for name in names]
-    cohort = cohort_of(vectorise_edges(connectomes, weighted=False), scans, pd.DataFrame(index=pd.Index(names)))
-    frame = analyse_geometry(cohort, choose(alpha=0.35))["spectrum_path"].frame
-    values = np.linalg.eigvalsh(point)
-    first = at(frame, participant_id="sub-00", alpha=0.35).iloc[0]
-    assert first["from_identity"] == pytest.approx(np.linalg.norm(np.log(values)), rel=1e-8)
-    assert first["participation_ratio"] == pytest.approx(values.sum() ** 2 / (values**2).sum(), rel=1e-8)
 
 
 def test_rank_deficient_scans_have_no_distances_but_everything_else():

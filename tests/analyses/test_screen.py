@@ -35,20 +35,6 @@ def scores_of(tables):
     return tables["transform_screen"].frame.set_index("representation")
 
 
-def test_scores_and_differences_follow_from_the_rows_per_fold(screen):
-    folds = screen["transform_screen_folds"].frame.pivot_table(
-        index=["repeat", "fold"], columns="representation", values="r"
-    )
-    scores = scores_of(screen)
-    assert len(folds) == 10
-    np.testing.assert_allclose(scores["fold_mean"], folds.mean()[scores.index], rtol=1e-12)
-    others = scores.drop(index="fc_power")
-    differences = folds[others.index].sub(folds["fc_power"], axis=0).mean()
-    np.testing.assert_allclose(others["mean_difference"], differences, rtol=1e-10)
-    assert np.isnan(scores.loc["fc_power", "mean_difference"])
-    assert (others["reference"] == "fc_power").all()
-
-
 def test_the_prediction_analysis_agrees(cohort, screen):
     folds = screen["transform_screen_folds"].frame
     settings = choose(**CHOICES, representations=("fc", "fc_power", "fisher_z", "cholesky"))
@@ -193,6 +179,3 @@ def test_a_quarter_power_is_the_root_of_the_root(golden, golden_rows):
     quarter = rebuild_matrix(golden_rows.representation("power_0.25").features()[:])
     expected = [spectral_power(matrix, 0.5) for matrix in golden["pyriemann_powm_0.5"]]
     np.testing.assert_allclose(vectorise_edges(quarter), edges_of(expected), rtol=0, atol=1e-11)
-
-
-"""Rows without a comparison above: Tucker with the ranks of its reference, the degree by hand (it has none)."""
