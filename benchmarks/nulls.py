@@ -52,8 +52,8 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "qcfc": ("p", "q"),
     "qcfc_summary": ("p_all",),
     "edges": ("ci_low", "p", "p_permutation", "p_family_wise", "q"),
-    "edges_components": ("p_extent", "p_intensity"),
-    "edges_summary": ("p_family_wise", "p_max", "p_component", "p_component_intensity"),
+    "edges_components": ("p_extent",),
+    "edges_summary": ("p_family_wise", "p_max", "p_component"),
 }
 """Columns whose rates are counted here; a lower limit stands for its interval."""
 SAME: dict[str, str] = {
@@ -183,7 +183,7 @@ def rejections(tables: dict[str, Table], kind: str) -> Iterator[tuple[str, str, 
                 yield name, column, 0.0
             if not len(wrong):
                 continue
-            corrected = column == "q" or column.startswith(("p_family", "p_extent", "p_intensity"))
+            corrected = column == "q" or column.startswith(("p_family", "p_extent"))
             by_target = (
                 wrong.groupby(frame.loc[wrong.index, "target"]).any() if corrected and "target" in frame else wrong
             )

@@ -226,16 +226,16 @@ def test_matrices_hold_every_edge(results, inputs, target, name):
 
 
 def networks_of(t: np.ndarray, fewest: int = 2) -> np.ndarray:
-    """Edges, parcels, intensity and sign of every network of so many edges above the threshold, by networkx."""
+    """Edges, parcels and sign of every network of so many edges above the threshold, by networkx."""
     found = []
     for sign in (1, -1):
         graph = networkx.Graph()
         for i, j, value in zip(*UPPER, sign * t, strict=True):
             if value > THRESHOLD:
-                graph.add_edge(i, j, excess=value - THRESHOLD)
+                graph.add_edge(i, j)
         parts = [graph.subgraph(each) for each in networkx.connected_components(graph)]
-        found += [(p.number_of_edges(), len(p), p.size("excess"), sign) for p in parts if p.number_of_edges() >= fewest]
-    return np.array(sorted(found, key=lambda one: (-one[0], -one[2]))).reshape(-1, 4)
+        found += [(p.number_of_edges(), len(p), sign) for p in parts if p.number_of_edges() >= fewest]
+    return np.array(found, dtype=float).reshape(-1, 3)
 
 
 @pytest.mark.parametrize(("target", "name"), QUESTIONS)
@@ -245,14 +245,15 @@ def test_networks_of_edges_are_those_of_networkx(results, inputs, target, name):
     expected = networks_of(np.sign(t) * at_common(t, df))
     rows, null = part(results, "edges_components", target, name), part(results, "edges_null", target, name)
     ours = rows.assign(sign=rows["sign"].map({"stronger": 1, "weaker": -1}))
-    np.testing.assert_allclose(ours[["n_edges", "n_parcels", "intensity", "sign"]].to_numpy(dtype=float), expected)
-    for column, size in (("extent", "n_edges"), ("intensity", "intensity")):
-        p = [(1 + (null[column] >= each - 1e-9).sum()) / (1 + PERMUTATIONS) for each in rows[size]]
-        np.testing.assert_allclose(rows[f"p_{column}"], p)
+    ours = ours[["n_edges", "n_parcels", "sign"]].to_numpy(dtype=float)
+    np.testing.assert_array_equal(-ours[:, 0], np.sort(-ours[:, 0]))
+    assert sorted(map(tuple, ours)) == sorted(map(tuple, expected))
+    p = [(1 + (null["extent"] >= each).sum()) / (1 + PERMUTATIONS) for each in rows["n_edges"]]
+    np.testing.assert_allclose(rows["p_extent"], p)
     for order, row in zip(permuted_rows(PEOPLE, PERMUTATIONS, 0)[:40], null.itertuples(), strict=False):
         t, df = welch(edges[name], targets[target], motion, order)[1:3]
         drawn = networks_of(np.sign(t) * at_common(t, df), fewest=1)
-        np.testing.assert_allclose([row.extent, row.intensity], drawn[:, [0, 2]].max(axis=0, initial=0), rtol=1e-6)
+        assert row.extent == drawn[:, 0].max(initial=0)
     members = part(results, "edges", target, name)["component"].value_counts()
     assert {int(number): count for number, count in members.items()} == dict(
         zip(rows["component"], rows["n_edges"], strict=True)
@@ -272,7 +273,6 @@ def test_the_summary_follows_from_the_tables(results, target, name):
     assert row["smallest_p"] == 1 / (1 + PERMUTATIONS)
     assert row["p_family_wise"] == rows["p_family_wise"].min()
     assert row["p_component"] == components["p_extent"].min()
-    assert row["p_component_intensity"] == components["p_intensity"].min()
     assert row["effect_largest"] == rows["effect"].iloc[0]
     both = np.maximum(*(part(results, "edges_null", target, each)["largest_t"] for each in ("fc", "fisher_z")))
     assert row["p_max"] == pytest.approx(
