@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.covariance import LedoitWolf
 
-from fcpower_bids import parallel
 from fcpower_bids.analyses import features as connectomes
 from fcpower_bids.analyses.evaluate import make_solver
 from fcpower_bids.analyses.features import (
@@ -37,7 +36,6 @@ from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.presets import PAPER
 from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe
 from fcpower_bids.errors import Unfit, UsageError
-from fcpower_bids.parallel import executing
 from fcpower_bids.resources import memory_limit
 from fcpower_bids.transforms.stateless import PartialCorrelation
 from tests.analyses.cohorts import TR, choose
@@ -111,20 +109,6 @@ def test_edges_on_disk_in_single_precision_are_clipped_accordingly(tmp_path):
     on_disk = AveragedEdges(np.load(tmp_path / "edges.npy", mmap_mode="r"), [[i] for i in range(4)])
     exact = PowerFamily(AveragedEdges(edges, [[i] for i in range(4)]), choose()).features(0.35)
     np.testing.assert_allclose(PowerFamily(on_disk, choose()).features(0.35), exact, atol=1e-3)
-
-
-def test_several_processes_give_the_same_numbers_to_the_last_bit(monkeypatch, tmp_path):
-    np.save(tmp_path / "edges.npy", draw_edges(np.random.default_rng(4), 70, 30))
-    averaged = AveragedEdges(np.load(tmp_path / "edges.npy", mmap_mode="r"), [[i] for i in range(70)])
-    alone = PowerFamily(averaged, choose(), keep=True)
-    ours = PowerFamily(averaged, choose()).features(0.35)
-    monkeypatch.setattr(parallel, "WORTH", 0.0)
-    with executing(choose(nprocs=2)):
-        shared_work = PowerFamily(averaged, choose(), keep=True)
-        theirs = PowerFamily(averaged, choose()).features(0.35)
-    np.testing.assert_array_equal(alone.spectra[1], shared_work.spectra[1])
-    np.testing.assert_array_equal(ours, theirs)
-    np.testing.assert_array_equal(ours, alone.features(0.35))
 
 
 def test_scans_put_end_to_end_are_exactly_that_and_have_no_negative_eigenvalue():

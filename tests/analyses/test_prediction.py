@@ -20,19 +20,14 @@ from fcpower_bids.analyses.baselines import BUDGET, BUDGET_REBUILT, choose_permu
 from fcpower_bids.analyses.features import AveragedEdges
 from fcpower_bids.analyses.prediction import analyse_prediction
 from fcpower_bids.analyses.study import open_study
-from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
-from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.core.regression.targets import drawn_rows, remove_probability
 from fcpower_bids.errors import NotInCohort, Unfit, UsageError
 from fcpower_bids.resources import memory_limit
 from fcpower_bids.workflows.group import open_cohorts
-from tests.analyses.cohorts import choose, cohort_of, demo_cohort, single_session
+from tests.analyses.cohorts import choose, demo_cohort, single_session
 from tests.analyses.conftest import TARGETS
 from tests.core.test_targets import guess_by_sklearn
 from tests.planting.participant_outputs import make_outputs
-
-PENALTIES = 10.0 ** np.arange(-3, 4)
-KEYS = ["target", "representation", "repeat", "fold"]
 
 
 def predict(cohort, **choices):
@@ -44,49 +39,11 @@ def summary_of(tables, target, representation):
     return frame.loc[(target, representation)]
 
 
-def person_kernel(cohort, alpha):
-    names = sorted(set(cohort.scans["participant_id"]))
-    rows = []
-    for name in names:
-        edges = cohort.edges[(cohort.scans["participant_id"] == name).to_numpy()]
-        mean = np.tanh(np.arctanh(edges).mean(axis=0))
-        rows.append(vectorise_edges(spectral_power(rebuild_matrix(mean, 1.0, weighted=False), alpha)))
-    return names, np.corrcoef(np.stack(rows))
-
-
 def fit_predict(kernel, y, train, test, penalty):
     centre = KernelCenterer().fit(kernel[np.ix_(train, train)])
     model = KernelRidge(alpha=penalty, kernel="precomputed")
     model.fit(centre.transform(kernel[np.ix_(train, train)]), y[train] - y[train].mean())
     return model.predict(centre.transform(kernel[np.ix_(test, train)])) + y[train].mean()
-
-
-def test_equals_scikit_learn_written_out_on_the_folds_of_the_table(cohort, predicted):
-    names, kernel = person_kernel(cohort, 0.35)
-    y = cohort.phenotypes.loc[names, "planted_score"].to_numpy()
-    folds = predicted["folds"].frame
-    rows = predicted["prediction"].frame.set_index(KEYS)
-    people = predicted["predictions"].frame
-    for fold in range(5):
-        part = folds[(folds["repeat"] == 0) & (folds["fold"] == fold)].set_index("participant_id").loc[names]
-        train, test = (np.flatnonzero(part["role"] == role) for role in ("train", "test"))
-        inner = part["inner_fold"].to_numpy()
-        scores = []
-        for penalty in PENALTIES:
-            guess = np.full(len(y), np.nan)
-            for number in range(5):
-                held = np.flatnonzero(inner == number)
-                guess[held] = fit_predict(kernel, y, np.setdiff1d(train, held), held, penalty)
-            scores.append(np.corrcoef(guess[train], y[train])[0, 1])
-        penalty = PENALTIES[int(np.argmax(scores))]
-        expected = fit_predict(kernel, y, train, test, penalty)
-        row = rows.loc[("planted_score", "fc_power", 0, fold)]
-        assert row["penalty"] == pytest.approx(penalty)
-        assert row["r"] == pytest.approx(np.corrcoef(expected, y[test])[0, 1], abs=1e-8)
-        assert row["mae"] == pytest.approx(np.abs(expected - y[test]).mean(), abs=1e-8)
-        chosen = people.query("target == 'planted_score' and representation == 'fc_power' and repeat == 0")
-        ours = chosen.set_index("participant_id")["predicted"].loc[[names[i] for i in test]]
-        np.testing.assert_allclose(ours, expected, atol=1e-8)
 
 
 def test_the_order_of_scans_and_the_number_of_processes_change_nothing(cohort, predicted):
@@ -118,25 +75,6 @@ def test_predictions_know_nothing_of_the_people_they_are_made_for(cohort, predic
     )
     # The covariates of the people themselves are used on the side of the truth only.
     np.testing.assert_allclose(before, after, atol=1e-8)
-
-
-def test_a_class_that_age_explains_is_seldom_found_in_features_of_age():
-    """Eight cohorts whose features and class go with age alone, the class steeply: 2.5 logits per SD."""
-    found, scores = [], []
-    for seed in range(8):
-        rng = np.random.default_rng(seed)
-        age = rng.standard_normal(80)
-        patient = (rng.random(80) < 1 / (1 + np.exp(-2.5 * age))).astype(int)
-        edges = np.tanh(0.15 * np.outer(age, rng.standard_normal(66)) + 0.3 * rng.standard_normal((80, 66)))
-        names = [f"sub-{number:02d}" for number in range(80)]
-        table = pd.DataFrame({"patient": patient, "age": age}, index=names)
-        cohort = cohort_of(edges, [(name, "n/a", 300.0, 0.1, 1) for name in names], table)
-        choices = {"targets": ("patient",), "covariates": ("age",), "representations": ("fc",), "folds": 4}
-        row = predict(cohort, **choices, repeats=1, permutations=19)["prediction_summary"].frame.iloc[0]
-        found.append(row["p_permutation"] <= 0.05)
-        scores.append(row["auc_pooled_mean"])
-    assert np.sum(found) <= 2  # more have a chance of .006
-    assert abs(np.mean(scores) - 0.5) < 0.04
 
 
 def test_missing_targets_train_nothing(cohort):

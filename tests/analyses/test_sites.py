@@ -30,24 +30,6 @@ def harmonise(features, sites, train):
     return HarmonisedFeatures(features, fit_combat(features, sites, train), sites)[:]
 
 
-def test_it_solves_the_published_equations():
-    """Johnson et al. 2007, equations of the posterior means, from the data of one site and one feature at a time."""
-    features, sites = draw()
-    train = np.arange(90)
-    combat = fit_combat(features, sites, train)
-    standard = (features[train] - combat.mean) / combat.scale
-    for row, site in enumerate(combat.sites):
-        own = standard[sites[train] == site]
-        n, raw, variance = len(own), own.mean(axis=0), own.var(axis=0, ddof=1)
-        tau, m, v = raw.var(ddof=1), variance.mean(), variance.var(ddof=1)
-        shape, rate = (2 * v + m**2) / v, (m * v + m**3) / v
-        gamma, delta = combat.shift[row], combat.spread[row] ** 2
-        expected = (n * tau * raw + delta * raw.mean()) / (n * tau + delta)
-        np.testing.assert_allclose(gamma, expected, atol=1e-8)
-        squares = ((own - gamma) ** 2).sum(axis=0)
-        np.testing.assert_allclose(delta, (rate + squares / 2) / (n / 2 + shape - 1), rtol=1e-8)
-
-
 def test_nobody_else_has_any_influence():
     features, sites = draw()
     train = np.arange(80)
