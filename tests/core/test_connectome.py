@@ -93,22 +93,8 @@ def test_parcel_that_varies_by_rounding_only_is_constant():
 def test_hopeless_series_are_refused():
     with pytest.raises(ValueError, match="at least 3 volumes"):
         pearson_connectivity(np.ones((2, 4)))
-    with pytest.raises(ValueError, match="volumes by parcels"):
-        pearson_connectivity(np.ones(7))
     with pytest.raises(ValueError, match="No parcel is covered"):
         pearson_connectivity(np.full((5, 3), np.nan))
-
-
-def test_connectomes_with_holes_are_refused():
-    matrix = np.eye(4)
-    matrix[1, 2] = matrix[2, 1] = np.nan
-    with pytest.raises(ParcelError) as caught:
-        covered_parcels(matrix)
-    assert caught.value.parcels == (1, 2)
-    with pytest.raises(ValueError, match="square"):
-        covered_parcels(np.eye(4)[:3])
-    with pytest.raises(ValueError, match="No parcel"):
-        covered_parcels(np.full((2, 2), np.nan))
 
 
 def symmetric(n_parcels, *leading, seed=0):
@@ -297,11 +283,6 @@ def test_missing_parcels_are_named():
     with pytest.raises(ParcelError) as caught:
         spectral_power(matrix)
     assert caught.value.parcels == (3,)
-    matrix = draw_connectome()
-    matrix[1, 4] = matrix[4, 1] = np.inf
-    with pytest.raises(ParcelError) as caught:
-        eigendecompose(matrix)
-    assert caught.value.parcels == (1, 4)
     series = draw_global()
     series[:, 2] = np.nan
     with pytest.raises(ParcelError) as caught:
@@ -340,9 +321,6 @@ def test_what_is_not_semidefinite_has_all_its_eigenvalues():
 
 SPECTRUM = np.array([12.0, 3.0, 1.0, 0.2, 1e-3])
 DEFICIENT = np.array([5.0, 1.0, 3e-15, 0.0, -2e-15])
-
-spectra = st.lists(st.floats(1e-4, 100), min_size=1, max_size=8).map(np.array)
-
 
 def test_rounding_zeros_get_weight_zero_whatever_their_sign():
     for alpha in (0.1, ALPHA_STAR, 0, -1):

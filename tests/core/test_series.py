@@ -438,12 +438,8 @@ def test_impossible_inputs_are_refused():
     series, confounds = simulate()
     with pytest.raises(ValueError, match="do not belong together"):
         clean_series(series, confounds[:-1], EVERYTHING, 2.0, *BAND)
-    with pytest.raises(ValueError, match="do not belong together"):
-        clean_series(series, confounds, EVERYTHING[:-1], 2.0, *BAND)
     with pytest.raises(ValueError, match="No volume is kept"):
         clean_series(series, confounds, ~EVERYTHING, 2.0, *BAND)
-    with pytest.raises(ValueError, match="Nyquist"):
-        clean_series(series, confounds, EVERYTHING, 8.0, *BAND)
     with pytest.raises(ValueError, match="repetition time must be"):
         clean_series(series, confounds, EVERYTHING, 0.0, None, None)
     confounds[5, 1] = np.nan
