@@ -322,6 +322,7 @@ def test_what_is_not_semidefinite_has_all_its_eigenvalues():
 SPECTRUM = np.array([12.0, 3.0, 1.0, 0.2, 1e-3])
 DEFICIENT = np.array([5.0, 1.0, 3e-15, 0.0, -2e-15])
 
+
 def test_rounding_zeros_get_weight_zero_whatever_their_sign():
     for alpha in (0.1, ALPHA_STAR, 0, -1):
         np.testing.assert_array_equal(power_weights(DEFICIENT, alpha), [5.0**alpha, 1, 0, 0, 0])
