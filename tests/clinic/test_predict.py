@@ -87,6 +87,7 @@ def test_arrays_in_place_of_tables_give_the_same_predictions(fitted, tmp_path):
         assert main(["predict", str(model), str(folder), "--accept-no-skill"]) == 0
         tables.append(read_table(folder / "group" / "predicted" / "target-score-fc.tsv"))
     assert len(tables[0]) == 12
-    assert tables[0]["state"].tolist() == ["predicted"] * 12
+    assert (tables[0]["state"] == "predicted").all()
+    assert (tables[0]["in_training"] == "true").all()
     assert tables[0]["sha256"].nunique() == tables[1]["sha256"].nunique() == 12
     pd.testing.assert_frame_equal(*(table.drop(columns="sha256") for table in tables), check_exact=True)

@@ -26,7 +26,6 @@ from fcpower_bids.pretrain.engine import (
     kl,
     make_fabric,
     paper_optimisation,
-    teacher_logits,
 )
 from fcpower_bids.workflows.pretraining import pretrain_config
 from tests.command import parse_settings
@@ -65,23 +64,6 @@ def test_invariances(seed, scale, n, d):
     torch.testing.assert_close(kl(scale * E @ Q, K), kl(E, K), rtol=1e-9, atol=1e-9)
 
 
-def test_alignment_is_one_for_the_teacher_itself():
-    _, K = batch()
-    values, vectors = torch.linalg.eigh(K)
-    E = vectors * values.clamp(min=0).sqrt()
-    assert cka(E, K).item() == pytest.approx(1, abs=1e-12)
-    assert cka(torch.randn(12, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), K) < 0.9
-
-
-def test_distance_and_correlation_teachers_are_one_target():
-    _, K = batch(15)
-    others = ~torch.eye(15, dtype=torch.bool)
-    r = K[others]
-    from_r = ((r - r.mean()) / r.std(correction=0) / 0.2).view(15, 14).log_softmax(1)
-    from_d = teacher_logits(K)[others].view(15, 14).log_softmax(1)
-    torch.testing.assert_close(from_d, from_r, rtol=0, atol=1e-12)
-
-
 def test_kl_equals_a_plain_loop():
     E, K = batch(7)
     d2 = 2 - 2 * K.numpy()
@@ -95,12 +77,6 @@ def test_kl_equals_a_plain_loop():
         t, s = t / t.sum(), s / s.sum()
         total += (t * np.log(t / s)).sum()
     assert kl(E, K).item() == pytest.approx(total / 7, abs=1e-12)
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_gradients_are_those_of_finite_differences(name):
-    E, K = batch(8, 3)
-    assert torch.autograd.gradcheck(lambda e: LOSSES[name](e, K), E.requires_grad_())
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -208,7 +208,9 @@ def test_page_and_card_say_the_verdict_and_the_command(run):
     page = (out / "pretrain.html").read_text()
     assert "The model is better than random weights on people it never saw" in page
     assert f"{facts['Difference']:+.3f}" in page
-    assert f"{read(out).loc['model', 'cka_debiased']:.3f}" in page
+    found = read(out)
+    assert f"{found.loc['model', 'cka_debiased']:.3f}" in page
+    assert f"this model {100 * found.loc['model', 'identification']:.0f} %" in page
     command = shlex.split(html.unescape(page.partition('<code id="command">')[2].partition("</code>")[0]))
     record = out / "logs" / command[command.index("--config-file") + 1]
     again = parse_settings([*command[1:-2], "--config-file", str(record)])
@@ -219,12 +221,6 @@ def test_page_and_card_say_the_verdict_and_the_command(run):
     assert str(out.parent) not in page
     card = load_encoder("fbert", out / "encoder" / "model")
     assert card.card.verdict == facts["Verdict"] == card.provenance()["verdict"]
-
-
-def test_the_log_says_speed_memory_and_time_left(run):
-    log = read(run, "log").dropna(subset="steps_per_s")
-    assert (log["peak_mb"] > 50).all()
-    assert np.allclose(log["seconds_left"], (120 - log.index) / log["steps_per_s"])
 
 
 def test_an_unproven_model_is_not_called_usable(tmp_path, planted, capsys):

@@ -12,7 +12,7 @@ import torch
 
 from fcpower_bids.core.alignment import kernel_alignment
 from fcpower_bids.encoders import load_encoder
-from fcpower_bids.encoders.checkpoints import find_in_training, person_digest
+from fcpower_bids.encoders.checkpoints import find_in_training
 from fcpower_bids.pretrain.corpus import open_pack
 from fcpower_bids.pretrain.selection import CONFIRM, SELECT, TRAIN, HeldOut, choose_checkpoint, encode, split_families
 from tests.pretrain.conftest import made_recordings
@@ -38,14 +38,6 @@ def test_choice_closed_form():
     paper = choose_checkpoint([[0.1, 0.3], [0.5, 0.2], [0.4, 0.6]], [0.2, 0.4, 0.7])
     assert (paper.position, paper.selected) == (2, 0.7)
     assert paper.confirmed == pytest.approx(0.7 - choice.optimism)
-
-
-def test_optimism_of_pure_noise_is_positive_and_of_agreement_zero():
-    rng = np.random.default_rng(0)
-    noise = [choose_checkpoint(rng.standard_normal((20, 2)) * 0.02 + 0.4).optimism for _ in range(100)]
-    assert 0.03 < np.mean(noise) < 0.045  # expected largest of 20 normals: 1.87 standard deviations
-    curve = np.sin(np.linspace(0, 2, 20))
-    assert choose_checkpoint(np.stack((curve, curve + 0.3), axis=1)).optimism == pytest.approx(0, abs=1e-12)
 
 
 @pytest.mark.parametrize("scores", [[], [[0.1, np.nan]]])
@@ -131,11 +123,3 @@ def test_a_scan_under_two_names_is_not_learned_from_and_judged_on(tmp_path, caps
     assert int(twins[3]) == len(apart) > 0
     assert not (tmp_path / "out" / "encoder" / "model").exists()
     assert run_pretrain(tmp_path, "--held-out", "0") == 0, "nobody is judged"
-
-
-def test_a_digest_depends_on_all_three_and_not_on_the_prefix():
-    assert person_digest("s", "d", "sub-01") == person_digest("s", "d", "01")
-    others = {
-        person_digest(*words) for words in (("s", "d", "01"), ("t", "d", "01"), ("s", "e", "01"), ("s", "d", "02"))
-    }
-    assert len(others) == 4
