@@ -56,7 +56,7 @@ def test_the_parabola_of_the_paper_is_a_weighted_least_squares_fit(grid, cohort)
     assert np.isfinite(peaks).any()
 
 
-def test_exponents_at_the_grid_are_those_of_the_prediction(cohort, predicted, grid):
+def test_exponents_at_the_grid_are_those_of_the_prediction(predicted, grid):
     ours = grid["alpha"].frame.query("alpha == 0.35").sort_values(["target", "repeat", "fold"])["score"]
     theirs = predicted["prediction"].frame.query("representation == 'fc_power'")
     np.testing.assert_allclose(ours, theirs.sort_values(["target", "repeat", "fold"])["r"], atol=1e-9)

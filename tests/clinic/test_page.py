@@ -91,7 +91,7 @@ def test_the_interval_comes_first_and_then_the_gravest(tmp_path):
     assert "The number is no age itself: the share of sex and mean_fd was taken off" in source
 
 
-def test_a_person_with_several_scans_gets_one_answer(tmp_path):
+def test_a_person_with_several_scans_gets_one_answer():
     rows = [ROW | {"scan": f"sub-01_ses-{name}_task-rest", "prediction": value, "warning": ""} for name, value in
             (("a", 40.0), ("b", 50.0))]  # fmt: skip
     answer = answer_person(rows, COMPARED.iloc[:0], FACTS | {"Covariates": []})
