@@ -52,8 +52,8 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "qcfc": ("p", "q"),
     "qcfc_summary": ("p_all",),
     "edges": ("ci_low", "p", "p_permutation", "p_family_wise", "q"),
-    "edges_components": ("p_extent", "p_intensity"),
-    "edges_summary": ("p_family_wise", "p_max", "p_component", "p_component_intensity"),
+    "edges_components": ("p_extent",),
+    "edges_summary": ("p_family_wise", "p_max", "p_component"),
 }
 """Columns whose rates are counted here; a lower limit stands for its interval."""
 SAME: dict[str, str] = {
@@ -65,12 +65,12 @@ SAME: dict[str, str] = {
 """Tables whose tests are those of another table, by the same functions."""
 ELSEWHERE: dict[tuple[str, str], str] = {
     ("comparisons", "p_people"): "not written below 100 people; docs/measurements.md",
-    ("comparisons", "p_offset"): "sign flips over sites, tests/core/inference/test_sign_flips.py",
+    ("comparisons", "p_offset"): "sign flips over sites, tests/core/test_inference.py",
     ("identification_gains", "p_greater"): "the bootstrap of identification_comparisons",
     ("identification", "ci_low"): "Wilson's interval",
     ("spectrum_histogram", "low"): "edges of bins, no interval",
     ("alignment", "ahead_low"): "python -m benchmarks.pretraining",
-    ("predicted/target-TARGET-REPRESENTATION", "low"): "tests/clinic/test_conformal.py",
+    ("predicted/target-TARGET-REPRESENTATION", "low"): "tests/clinic/test_numbers.py",
 }
 """Columns that are not counted here, and where they are judged."""
 
@@ -183,7 +183,7 @@ def rejections(tables: dict[str, Table], kind: str) -> Iterator[tuple[str, str, 
                 yield name, column, 0.0
             if not len(wrong):
                 continue
-            corrected = column == "q" or column.startswith(("p_family", "p_extent", "p_intensity"))
+            corrected = column == "q" or column.startswith(("p_family", "p_extent"))
             by_target = (
                 wrong.groupby(frame.loc[wrong.index, "target"]).any() if corrected and "target" in frame else wrong
             )

@@ -14,22 +14,8 @@ from tests.planting.planted import TR, make_cohort
 
 PEOPLE = 14
 SHORTEST = 80
-QUICK = [
-    "--replace",
-    "--quiet",
-    "--nprocs",
-    "1",
-    "--folds",
-    "3",
-    "--inner-folds",
-    "2",
-    "--repeats",
-    "1",
-    "--permutations",
-    "0",
-    "--min-time",
-    "60",
-]
+QUICK = ["--replace", "--quiet", "--nprocs", "1", "--folds", "3", "--inner-folds", "2", "--repeats", "1"]
+QUICK += ["--permutations", "0", "--min-time", "60"]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.imaging.strategies import load_strategy
 from fcpower_bids.outputs.tables import read_matrix
-from tests.core.signal.test_motion import published
+from tests.core.test_series import published
 from tests.running import run_app
 
 FC, SERIES, OUTLIERS = "stat-pearsoncorrelation_relmat.tsv", "timeseries.tsv", "desc-confounds_outliers.tsv"

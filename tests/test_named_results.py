@@ -65,14 +65,6 @@ def test_a_file_where_the_tables_would_go_is_refused_and_stays(cohort, capsys):
     taken.unlink()
 
 
-def test_an_analysis_without_a_headline_is_not_told_as_no_results(cohort):
-    words = [word if word != "prediction" else "transform_screen" for word in QUICK]
-    assert main([*map(str, [cohort.bids, cohort.out, "group", *words, "--targets", "age", "--name", "screened"])]) == 0
-    page = html.unescape((cohort.out / "group_screened.html").read_text())
-    assert "no results" not in page
-    assert "of 19 transforms compared" in page
-
-
 QUESTIONS = (
     *(["--covariates", "score"], ["--site-column", "site"], ["--family-column", "participant"], ["--preset", "paper"]),
     *(["--folds-file", "mine.tsv"], ["--max-mean-fd", "0.39"], ["--session-label", "a"]),

@@ -18,20 +18,8 @@ from tests.command import main
 from tests.planting.participant_outputs import P, add_output, make_outputs, series_of, write_participants
 
 PEOPLE = 15
-QUICK = (
-    "--folds",
-    "3",
-    "--inner-folds",
-    "3",
-    "--repeats",
-    "1",
-    "--quiet",
-    "--nprocs",
-    "1",
-    "--min-time",
-    "30",
-    "--replace",
-)
+QUICK = ["--folds", "3", "--inner-folds", "3", "--repeats", "1", "--quiet", "--nprocs", "1", "--min-time", "30"]
+QUICK += ["--replace"]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 
 import numpy as np
@@ -128,28 +127,6 @@ def test_the_table_follows_from_the_predictions(cohort):
             scores, sizes = [*scores, r], [*sizes, compared]
         z = np.average(np.arctanh(scores), weights=np.array(sizes) - 3)
         assert table.xs("within sites", level="over").loc[name, "value"].item() == pytest.approx(np.tanh(z))
-
-
-def test_the_first_table_has_the_score_within_sites_beside_that_of_all(cohort):
-    """Each from the predictions: people of a site about the means of their folds, then the mean over the two sites."""
-    table = cohort.phenotypes
-    planted = table.assign(score=np.random.default_rng(3).standard_normal(PEOPLE))
-    cohort.phenotypes = planted = planted.assign(site=np.where(np.arange(PEOPLE) < 9, "one", "two"))
-    run(cohort, "--site-column", "site", "--permutations", "0", "--repeats", "1", "--folds", "2")
-    cohort.phenotypes = table
-    tables = pd.read_html(io.StringIO((cohort.out / "group.html").read_text()))
-    first = next(table for table in tables if "Verdict" in table)
-    summary = cohort.table("prediction_summary").set_index("representation")
-    best = summary["r_fold_mean"].idxmax()
-    own = cohort.table("predictions").merge(planted[["participant_id", "site"]], on="participant_id")
-    own = own[own["representation"] == best]
-    assert first["All predictions"].item() == pytest.approx(own["observed"].corr(own["predicted"]), abs=0.0051)
-    about = own[["observed", "predicted"]] - own.groupby(["site", "fold"])[["observed", "predicted"]].transform("mean")
-    z, n = [], []
-    for _, part in about.groupby(own["site"]):
-        z.append(np.arctanh(part["observed"].corr(part["predicted"])))
-        n.append(len(part) - 1 - 3)  # one less for the second fold
-    assert first["Within sites"].item() == pytest.approx(np.tanh(np.average(z, weights=n)), abs=0.0051)
 
 
 def test_held_out_sites_are_tested_for_what_is_scored(cohort):

@@ -14,12 +14,7 @@ from fcpower_bids.analyses.evaluate import evaluate, fold_scores
 from fcpower_bids.analyses.features import ALPHA_GRID, PowerFamily, Representation, combine_scans
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.core.alignment import (
-    AlignmentCurves,
-    alignment_curves,
-    kernel_and_derivative,
-    quadratic_peak,
-)
+from fcpower_bids.core.alignment import AlignmentCurves, alignment_curves, kernel_and_derivative, quadratic_peak
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.progress import track
@@ -36,8 +31,6 @@ OPTIMISM = (
     "folds is optimistic. The exponent marked as chosen saw the training people alone; predictions made with it (mean "
     "in NestedScore) carry no optimism. BestOfGridScore minus NestedScore measures the optimism."
 )
-STEP = 1e-3
-"""Half the step of the central difference."""
 
 
 def analyse_alpha(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
@@ -105,8 +98,6 @@ def _by_prediction(study: Study, grid: ExponentGrid) -> tuple[Rows, Rows, dict[s
 def _by_alignment(study: Study) -> tuple[Rows, Rows, dict[str, Any]]:
     curves, note = _align(study)
     optimum, on_grid, truncation = curves.optimum(), curves.at(np.array(ALPHA_GRID)), curves.truncation()
-    low, high = curves.nodes.min(), curves.nodes.max()
-    centre = np.clip(np.nan_to_num(optimum.alpha, nan=ALPHA_STAR), low + STEP, high - STEP)
     curve: Rows = []
     rows: Rows = []
     for i, j in np.ndindex(optimum.alpha.shape):
@@ -115,10 +106,8 @@ def _by_alignment(study: Study) -> tuple[Rows, Rows, dict[str, Any]]:
             keys | {"alpha": alpha, "score": float(on_grid[a, i, j]), "inner_score": np.nan, "chosen": False}
             for a, alpha in enumerate(ALPHA_GRID)
         ]
-        beside = curves.at([centre[i, j] - STEP, centre[i, j] + STEP])[:, i, j]
         row = keys | {"alpha": float(optimum.alpha[i, j]), "score": float(optimum.alignment[i, j])}
         row |= {"score_at_star": float(optimum.alignment_at_star[i, j]), "slope": float(optimum.slope[i, j])}
-        row["slope_check"] = float((beside[1] - beside[0]) / (2 * STEP))
         rows.append(row | {"truncation": float(truncation[i, j]), "at_bound": bool(optimum.at_bound[i, j])})
     facts = {
         "Rule": (

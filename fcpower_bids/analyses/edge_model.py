@@ -275,16 +275,9 @@ class Components:
     label: Rows  # (m,): network of each edge above the threshold
     graph: Rows  # (k,): connectome that each network is of
     extent: Rows  # (k,): its edges
-    intensity: FloatArray  # (k,): sum over its edges of what they have above the threshold
-
-    def largest(self, values: NDArray[np.generic], n_graphs: int) -> FloatArray:
-        """Largest extent, or intensity, in each connectome, shape (n_graphs,); 0 without any."""
-        largest = np.zeros(n_graphs)
-        np.maximum.at(largest, self.graph, values)
-        return largest
 
 
-def find_components(graph: Rows, first: Rows, second: Rows, excess: FloatArray, n_parcels: int) -> Components:
+def find_components(graph: Rows, first: Rows, second: Rows, n_parcels: int) -> Components:
     """Join edges (m,) that share a parcel into networks, by connectome (Zalesky et al. 2010)."""
     size = (int(graph.max(initial=0)) + 1) * n_parcels
     ends = graph * n_parcels + first, graph * n_parcels + second
@@ -292,23 +285,22 @@ def find_components(graph: Rows, first: Rows, second: Rows, excess: FloatArray, 
     _, node = connected_components(joined, directed=False)
     _, where, label = np.unique(node[ends[0]], return_index=True, return_inverse=True)
     label = label.astype(np.intp)
-    return Components(label, graph[where], np.bincount(label).astype(np.intp), np.bincount(label, excess).astype(float))
+    return Components(label, graph[where], np.bincount(label).astype(np.intp))
 
 
-Above = tuple[Rows, Rows, FloatArray]
-"""Edges above the threshold: connectome (weaker and stronger ones by turns), edge, and how far above it they are."""
+Above = tuple[Rows, Rows]
+"""Edges above the threshold: connectome (weaker and stronger ones by turns), and edge."""
 
 
 def _find_above(t: FloatArray, threshold: float, first_graph: int, first_edge: int) -> Above:
     row, column = np.nonzero(np.abs(t) > threshold)
-    values = t[row, column]
-    return 2 * (row + first_graph) + (values > 0), column + first_edge, np.abs(values) - threshold
+    return 2 * (row + first_graph) + (t[row, column] > 0), column + first_edge
 
 
 def _join_above(above: Iterable[Above], n_parcels: int) -> tuple[Rows, Components]:
-    graph, edge, excess = (np.concatenate(arrays) for arrays in zip(*above, strict=True))
+    graph, edge = (np.concatenate(arrays) for arrays in zip(*above, strict=True))
     first, second = np.triu_indices(n_parcels, 1)
-    return edge, find_components(graph, first[edge], second[edge], excess, n_parcels)
+    return edge, find_components(graph, first[edge], second[edge], n_parcels)
 
 
 # --- Permutations -----------------------------------------------------------------------------------------------------
@@ -330,17 +322,11 @@ class EdgeTests:
     components: Components  # the networks that these form, stronger (graph 1) and weaker ones (graph 0) apart
     largest: FloatArray  # (B,): largest |t| of each permutation
     extents: FloatArray  # (B,): extent of the largest network of each permutation, of either sign
-    intensities: FloatArray  # (B,): the largest intensity
 
     @property
     def t(self) -> FloatArray:
         """Statistic of every edge, shape (E,)."""
         return self.statistic.t
-
-    def p_components(self) -> tuple[FloatArray, FloatArray]:
-        """P of the extent and of the intensity of each network against the largest of each permutation."""
-        components = self.components
-        return p_of_largest(components.extent, self.extents), p_of_largest(components.intensity, self.intensities)
 
 
 def permute_edges(
@@ -387,10 +373,8 @@ def permute_edges(
     known, p = np.isfinite(t), np.asarray(2 * special.stdtr(df, -np.abs(t)))
     above, components = _join_above(observed, n_parcels)
     null, nothing = _join_above(permuted, n_parcels)[1] if n_orders else components, np.full(n_edges, np.nan)
-    extents, intensities = (
-        null.largest(sizes, 2 * (n_orders or 1)).reshape(-1, 2).max(axis=1)[:n_orders]
-        for sizes in (null.extent, null.intensity)
-    )
+    extents = np.zeros(2 * (n_orders or 1))
+    np.maximum.at(extents, null.graph, null.extent)
     inflation = np.sqrt(squares / max(n_orders, 1) * (model.df - 2) / model.df)
     return EdgeTests(
         statistic=Statistic(t, df, spread),
@@ -404,8 +388,7 @@ def permute_edges(
         above=above,
         components=components,
         largest=largest,
-        extents=extents,
-        intensities=intensities,
+        extents=extents.reshape(-1, 2).max(axis=1)[:n_orders],
     )
 
 

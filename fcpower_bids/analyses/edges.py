@@ -23,13 +23,7 @@ from fcpower_bids.analyses.edge_model import (
     partial_correlation,
     permute_edges,
 )
-from fcpower_bids.analyses.features import (
-    FC,
-    FC_POWER,
-    build_representations,
-    encoder_of,
-    expand_names,
-)
+from fcpower_bids.analyses.features import FC, FC_POWER, build_representations, encoder_of, expand_names
 from fcpower_bids.analyses.study import Exchange, describe_people, plan_exchange, resolve_preset
 from fcpower_bids.analyses.targets import choose_people, choose_targets
 from fcpower_bids.core.arrays import FloatArray, Rows
@@ -183,15 +177,15 @@ def describe_edges(asked: Question, tests: EdgeTests, weight: float, cohort: Coh
     parcels, networks = (np.array(names, dtype=object) for names in (cohort.parcels, cohort.networks))
     significant, size = tests.p_family_wise < SIGNIFICANT, np.nan_to_num(np.abs(tests.size), nan=-1.0)
     # Networks of edges that count as such, the largest first, and of which each edge is part, from 1.
-    subnetworks, (p_extent, p_intensity) = tests.components, tests.p_components()
-    ranked = np.lexsort((-subnetworks.intensity, -subnetworks.extent))
+    subnetworks = tests.components
+    ranked = np.argsort(-subnetworks.extent, kind="stable")
     ranked = ranked[subnetworks.extent[ranked] >= FEWEST_EDGES]
     numbers = np.arange(len(ranked)) + 1
     number = np.full(len(subnetworks.extent), np.nan)
     number[ranked] = numbers
     component = np.full(tests.t.shape, np.nan)
     component[tests.above] = number[subnetworks.label]
-    p_extent, p_intensity = p_extent[ranked], p_intensity[ranked]
+    p_extent = p_of_largest(subnetworks.extent, tests.extents)[ranked]
     # All significant edges and those of significant networks, and the strongest.
     order = np.argsort(-size, kind="stable")
     p_of_edge = np.append(p_extent, np.nan)[np.nan_to_num(component, nan=len(p_extent) + 1).astype(int) - 1]
@@ -206,12 +200,10 @@ def describe_edges(asked: Question, tests: EdgeTests, weight: float, cohort: Coh
         "sign": np.where(subnetworks.graph[ranked] == 1, STRONGER, WEAKER),
         "n_edges": subnetworks.extent[ranked],
         "n_parcels": [np.unique(members[subnetworks.label == label]).size for label in ranked],
-        "intensity": subnetworks.intensity[ranked],
         "p_extent": p_extent,
-        "p_intensity": p_intensity,
     }
     null = {"permutation": np.arange(len(tests.largest)) + 1, "largest_t": tests.largest}
-    null |= {"extent": tests.extents, "intensity": tests.intensities}
+    null |= {"extent": tests.extents}
     model, best = asked.model, int(size.argmax())
     needed = largest_of_permutations([], tests.largest[:, None])[1]
     needed = float(needed) if np.isfinite(needed) else np.nan
@@ -239,7 +231,6 @@ def describe_edges(asked: Question, tests: EdgeTests, weight: float, cohort: Coh
         "threshold": asked.threshold,
         "n_components": len(ranked),
         "p_component": p_extent.min() if len(ranked) else np.nan,
-        "p_component_intensity": p_intensity.min() if len(ranked) else np.nan,
     }
     return {
         EDGES.name: edges.iloc[order[listed[order] & (size[order] >= 0)]],

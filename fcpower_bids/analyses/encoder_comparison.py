@@ -9,14 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.evaluate import (
-    compare,
-    correct_within,
-    describe_each,
-    evaluate,
-    fold_scores,
-    pooled_scores,
-)
+from fcpower_bids.analyses.evaluate import compare, correct_within, describe_each, evaluate, fold_scores, pooled_scores
 from fcpower_bids.analyses.features import EMBEDDING, build_representations, expand_names, scans_without_features
 from fcpower_bids.analyses.fingerprinting import can_identify, compare_pairs, repeated_scans
 from fcpower_bids.analyses.study import Study, open_study

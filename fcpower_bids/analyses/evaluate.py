@@ -25,12 +25,7 @@ from fcpower_bids.core.regression.krr import BlockRidge, Regression, grid_of, ke
 from fcpower_bids.core.regression.nested import NestedResult, Outcome, merge_folds, nested_cv
 from fcpower_bids.core.regression.presets import PredictionPreset
 from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe, standard_kernel
-from fcpower_bids.core.regression.scores import (
-    BINARY_SCORES,
-    CONTINUOUS_SCORES,
-    Training,
-    score_predictions,
-)
+from fcpower_bids.core.regression.scores import BINARY_SCORES, CONTINUOUS_SCORES, Training, score_predictions
 from fcpower_bids.core.regression.targets import TargetBuilder
 from fcpower_bids.errors import Unfit
 from fcpower_bids.parallel import map_tasks

@@ -26,25 +26,16 @@ def haufe_transform(features: ArrayLike, predictions: ArrayLike, masks: ArrayLik
     masks = np.atleast_2d(np.asarray(masks, dtype=bool))
     predictions = np.asarray(predictions, dtype=np.float64)
     features = np.asarray(features, dtype=np.float64)
-    if predictions.shape[:2] != masks.shape or len(features) != masks.shape[1]:
-        raise ValueError(
-            f"Predictions of shape {predictions.shape} and masks of shape {masks.shape} (folds, subjects) "
-            f"do not fit {len(features)} subjects."
-        )
     weights = np.zeros(predictions.shape[1:])
     for mask, fold in zip(masks, predictions, strict=True):
-        if mask.sum() < 2 or not np.isfinite(fold[mask]).all():
-            raise ValueError("Every fold needs an in-sample prediction for each of at least two training subjects.")
         weights[mask] += (fold[mask] - fold[mask].mean(axis=0)) / ((mask.sum() - 1) * len(masks))
     return features.T @ weights
 
 
 def network_importance(edges: ArrayLike, networks: Sequence[str]) -> tuple[list[str], FloatArray]:
-    """Networks and means (N, N) of edges (E,) between or within them; NaN in those of one parcel. Raises ValueError."""
+    """Networks and means (N, N) of edges (E,) between or within them; NaN in those of one parcel."""
     names = list(dict.fromkeys(networks))
     matrix = rebuild_matrix(np.asarray(edges, dtype=np.float64), diagonal=np.nan, weighted=False)
-    if len(matrix) != len(networks):
-        raise ValueError(f"The edges belong to {len(matrix)} parcels, but {len(networks)} networks are named.")
     belongs = np.array([[network == name for network in networks] for name in names], dtype=np.float64)
     known = np.isfinite(matrix)
     sums, counts = (belongs @ values @ belongs.T for values in (np.where(known, matrix, 0), known.astype(np.float64)))

@@ -32,7 +32,7 @@ from fcpower_bids.core.connectome.spd import connectome_summary
 from fcpower_bids.core.regression.krr import LAST_DECADE, decades
 from fcpower_bids.core.regression.nested import score_penalties
 from fcpower_bids.core.regression.probe import ModelArrays, predict_from_arrays, ridge_model_arrays
-from fcpower_bids.core.regression.scores import best_penalty, score_predictions
+from fcpower_bids.core.regression.scores import best_penalty
 from fcpower_bids.errors import DatasetError, Unfit
 from fcpower_bids.outputs.group import Attempts, find_table
 from fcpower_bids.outputs.tables import plain, read_connectome, read_table, write_declared, write_json
@@ -64,13 +64,11 @@ class FinalModel(NamedTuple):
 
 
 def conformal_radius(residuals: ArrayLike, people: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
-    """Split-conformal radius of a scan of one more person, people weighing equally; (n,) each. Raises ValueError.
+    """Split-conformal radius of a scan of one more person, people weighing equally; (n,) each.
 
     With the coverage that it claims: the nominal one, or less where the people are too few for that.
     """
     size = np.abs(np.asarray(residuals, dtype=float))
-    if not size.size or not 0 < level < 1:
-        raise ValueError("An interval needs a residual, and a level between 0 and 1.")
     _, labels, counts = np.unique(np.asarray(people), return_inverse=True, return_counts=True)
     claimed = min(level, len(counts) / (len(counts) + 1))
     order = np.argsort(size, kind="stable")
@@ -110,17 +108,17 @@ def interval_facts(residuals: pd.DataFrame) -> dict[str, Any]:
 
 def held_out_residuals(
     study: Study, fit: Callable[[FloatArray, Rows], ModelArrays], single: FloatArray, person: Rows, known: Rows
-) -> tuple[pd.DataFrame, FloatArray, dict[str, dict[str, float]]]:
+) -> tuple[pd.DataFrame, FloatArray]:
     """Predict every single scan, as a model is given later, by a model without its person and their relatives.
 
     `fit`: from targets (n,) and training rows to a model. `single` (n_scans, E): features of single scans, `person`
     (n_scans,): row of the person of each. `known`: people whose target is known. Returns one row per scan, which is not
-    written (``guess`` is the error of the mean of the training people); the similarity (n_scans,) of each scan to the
-    training people of the fold that held it out; and the score of each fold of `FEWEST_SHOWN` people or more.
+    written (``guess`` is the error of the mean of the training people), and the similarity (n_scans,) of each scan to
+    the training people of the fold that held it out.
     """
     built, target = join_target_builders(study.targets, study.people.covariates), study.targets[0]
     pair = (str(negative_class(study)), str(target.positive))
-    parts, similarity, scores = [], np.full(len(person), np.nan), {}
+    parts, similarity = [], np.full(len(person), np.nan)
     for fold, test in enumerate(study.protocol.divide(known, study.settings.random_seed)):
         train, scans = np.setdiff1d(known, test), np.flatnonzero(np.isin(person, test))
         values = (built(train) if callable(built) else built)[:, 0]
@@ -130,10 +128,7 @@ def held_out_residuals(
         part = part.assign(residual=predicted - observed, guess=values[train].mean() - observed)
         part["observed_class"] = [pair[int(high)] if target.is_binary else None for high in observed > 0.5]
         parts.append(part)
-        if len(test) >= FEWEST_SHOWN:
-            score = score_predictions("auc" if target.is_binary else "pearson", observed, predicted)
-            scores[str(fold)] = {main_score(target): float(score)}
-    return pd.concat(parts, ignore_index=True), similarity, scores
+    return pd.concat(parts, ignore_index=True), similarity
 
 
 def negative_class(study: Study) -> str | None:
@@ -209,15 +204,14 @@ def fit_final_model(
     def fit(y: FloatArray, train: Rows) -> ModelArrays:
         return ridge_model_arrays(features[train], y[train], penalty, chosen.kernel, preset.intercept)
 
-    residuals, similarity, held_out = held_out_residuals(study, fit, scans, person, known)
+    residuals, similarity = held_out_residuals(study, fit, scans, person, known)
     arrays, observed, interval = fit(values, known), values[known], interval_facts(residuals)
-    facts = _describe(study, known, rows) | {"Penalty": penalty, "Selection": selection, "HeldOutScores": held_out}
-    facts |= {"Interval": interval, "TargetRange": [0.0, 1.0], "TrainingValues": {}}
+    facts = _describe(study, known, rows) | {"Penalty": penalty, "Selection": selection}
+    facts |= {"Interval": interval, "TargetRange": [0.0, 1.0]}
     if not binary:
         # a quantity of which no training person has a negative value ends at 0; a residual of covariates does not
         interval["Least"] = 0.0 if observed.min() >= 0 and not preset.covariates else None
         facts["TargetRange"] = list(_outwards(float(observed.min()), float(observed.max())))
-        facts["TrainingValues"] = _histogram(observed)
     facts["Skill"] = judge_skill(tested, residuals, main_score(study.targets[0]))
     edges = (rebuild_matrix(np.asarray(cohort.edges[row], dtype=float), 1.0, weighted=False) for row in rows)
     measures = pd.DataFrame([connectome_summary(fc, cohort.networks) for fc in edges]).assign(similarity=similarity)
@@ -227,22 +221,6 @@ def fit_final_model(
         if column.count() >= FEWEST_SHOWN
     ]
     return FinalModel(arrays, facts, pd.DataFrame(reference, columns=list(REFERENCE.columns)))
-
-
-def _histogram(values: FloatArray) -> dict[str, Any]:
-    """Numbers of people between round values, `FEWEST_SHOWN` or more each, so that none is seen alone."""
-    low, high = _outwards(float(values.min()), float(values.max()))
-    edges, people = [low], list[int]()
-    step = _step(float(np.ptp(values))) if high > low else 1.0
-    for edge in np.arange(1, round((high - low) / step) + 1) * step + low:
-        inside = int(np.sum((values >= edges[-1]) & (values < edge)))
-        if inside >= FEWEST_SHOWN:
-            edges.append(round(float(edge), 10))
-            people.append(inside)
-    if not people:
-        return {"Edges": [low, high], "People": [len(values)]}
-    edges[-1], people[-1] = high, people[-1] + len(values) - sum(people)  # a small rest goes with those before it
-    return {"Edges": edges, "People": people}
 
 
 def _describe(study: Study, known: NDArray[np.intp], rows: Rows) -> dict[str, Any]:

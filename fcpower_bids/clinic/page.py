@@ -6,22 +6,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses.baselines import Added
 from fcpower_bids.outputs.names import parse_name
 from fcpower_bids.outputs.status import explain
-from fcpower_bids.reports.figures import AFTER
 from fcpower_bids.reports.page import render_page, show_number, write_page
-from fcpower_bids.reports.svg import Box, Drawing, Scale
 
 SIGNIFICANT = 0.05
-WIDTH, HEIGHT = 4.4, 1.3
-GREY, BLUE, DARK = "#c3c9d0", AFTER, "#000"
 PREDICTED, CAUTION = "predicted", "caution"
 IN_WORDS = {
     "mean_fc": "mean correlation",
@@ -33,38 +28,6 @@ FAR = 2.0
 """Standard deviations from the mean of the reference beyond which a measure is called unusual."""
 ENTITIES = {"ses": "session", "task": "task", "acq": "acquisition", "run": "run"}
 Row = Mapping[str, Any]
-
-
-def draw_strip(values: Mapping[str, Any], low: float, high: float, guess: float, unit: str) -> str:
-    """Draw training values between round ones as bars, and below them an interval with its best guess, as SVG text."""
-    edges, people = np.asarray(values["Edges"], dtype=float), np.asarray(values["People"], dtype=float)
-    ends = [*edges[[0, -1]], low, high]
-    sheet, scale = Drawing(WIDTH, HEIGHT), Scale(min(ends), max(ends))
-    left, width, ground = 12.0, sheet.width - 24, 46.0
-
-    def at(value: float) -> float:
-        return left + width * float(scale.share(value))
-
-    heights = people / np.diff(edges)
-    bars = zip(edges[:-1], edges[1:], heights / heights.max(), people, strict=True)
-    for start, end, height, n in bars:
-        bar = Box(at(start), ground - 34 * height, at(end) - at(start), 34 * height)
-        sheet.rectangle(bar, GREY, f"<title>training people from {start:g} to {end:g}: {int(n)}</title>")
-    average = float(np.average((edges[1:] + edges[:-1]) / 2, weights=people))
-    sheet.line([at(average)] * 2, [8, ground], DARK, 1, "3 2")
-    near_end = at(average) > 0.6 * sheet.width
-    sheet.text(at(average) + (-4 if near_end else 4), 9, "average", anchor="end" if near_end else "start")
-    sheet.line([at(low), at(high)], [ground + 9] * 2, BLUE, 5)
-    sheet.add("circle", cx=at(guess), cy=ground + 9, r=5.5, fill="#fff", stroke=BLUE, stroke_width=2.5)
-    label = f"{low:.3g} to {high:.3g}; best guess {guess:.3g}"
-    row = Box(left, ground + 1, width, 17)
-    sheet.rectangle(row, "none", f"<title>{label}</title>", pointer_events="all")
-    sheet.line([left, left + width], [ground + 20] * 2, DARK, 0.8)
-    for tick in scale.ticks(7):
-        sheet.line([at(tick)] * 2, [ground + 20, ground + 23], DARK, 0.8)
-        sheet.text(at(tick), ground + 33, scale.word(tick))
-    sheet.text(left + width, ground + 45, unit, anchor="end")
-    return sheet.svg()
 
 
 def write_prediction_pages(
@@ -100,13 +63,13 @@ def write_prediction_pages(
 def answer_person(rows: Sequence[Row], compared: pd.DataFrame, facts: Mapping[str, Any]) -> dict[str, Any]:
     """One answer from all scans of a person: the mean of their predictions with the interval of a single scan.
 
-    ``level`` ("ok", "caution" or "stop"), ``headline``, ``strip`` and ``alt`` (a drawing and its description, not of
-    classes), ``sentences`` (what must be known with it, the gravest first), ``scans`` as of `say_scan`.
+    ``level`` ("ok", "caution" or "stop"), ``headline``, ``sentences`` (what must be known with it, the gravest first),
+    ``scans`` as of `say_scan`.
     """
     scans = [say_scan(row, compared[compared["scan"] == row["scan"]], facts) for row in rows]
     done = [row for row in rows if row["state"] == PREDICTED]
     if not done:
-        return {"level": "stop", "headline": "There is no prediction.", "strip": "", "sentences": [], "scans": scans}
+        return {"level": "stop", "headline": "There is no prediction.", "sentences": [], "scans": scans}
     guess = fmean(row["prediction"] for row in done)
     low, high = ends_of(guess, facts)
     # the sentence about the skill of the model heads the page
@@ -126,12 +89,8 @@ def answer_person(rows: Sequence[Row], compared: pd.DataFrame, facts: Mapping[st
     doubtful = (
         any(warnings) or len(apart) > 1 or any(row["quality"] == CAUTION for row in done) or not facts["Skill"]["Found"]
     )
-    strip = alt = ""
-    if facts["PositiveClass"] is None:
-        strip = draw_strip(facts["TrainingValues"], low, high, guess, str(facts["Target"]))
-        alt = "Grey bars: the training people, their average dashed; blue: the interval; ring: the best guess."
     answer = {"level": "caution" if doubtful else "ok", "headline": say_result(guess, low, high, facts)}
-    return answer | {"strip": strip, "alt": alt, "sentences": sentences, "scans": scans}
+    return answer | {"sentences": sentences, "scans": scans}
 
 
 def say_scan(row: Row, compared: pd.DataFrame, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -256,17 +215,13 @@ def say_unusual(measures: Sequence[Row]) -> str:
 
 
 def card_of(facts: Mapping[str, Any], model: str) -> tuple[tuple[str, str], ...]:
-    """Identity of the model, and how well held-out folds were predicted, as far as a score is defined."""
-    made, groups = facts["Preprocessing"], list(facts["HeldOutScores"].values())
-    name = "auc" if any("auc" in fold for fold in groups) else "r"
-    known = [fold[name] for fold in groups if fold[name] is not None and fold[name] == fold[name]]
-    scores = f"{name} {median(known or [0]):.2f} at the median of {len(known)} held-out folds"
+    """Identity of the model."""
+    made = facts["Preprocessing"]
     return (
         ("Model", model),
         ("Skill", f"{say_in_full(facts)}."),
         ("Predicted from", f"{facts['Representation']}, alpha {facts['Alpha']:g}, {len(facts['Parcels'])} parcels"),
         ("Trained on", f"{facts['NumberOfPeople']} people, {facts['NumberOfScans']} scans"),
-        *([("Scores", f"{scores}, {min(known):.2f} to {max(known):.2f}")] if known else []),
         *((kind.capitalize(), " or ".join(made[kind])) for kind in made),
         ("Made with", f"fcpower_bids {facts['SoftwareVersion']}"),
         ("Digest of the weights", str(facts["Digests"]["weights.npz"])),

@@ -15,14 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.special import bdtr
 
 from fcpower_bids.analyses.features import FC, FC_POWER
-from fcpower_bids.clinic.fit import (
-    UNUSUAL,
-    FinalModel,
-    load_model,
-    refuse_without_skill,
-    scan_digest,
-    telling_edges,
-)
+from fcpower_bids.clinic.fit import UNUSUAL, FinalModel, load_model, refuse_without_skill, scan_digest, telling_edges
 from fcpower_bids.clinic.page import PREDICTED as DONE
 from fcpower_bids.clinic.page import (
     SIGNIFICANT,
@@ -51,8 +44,6 @@ from fcpower_bids.store import known_digest
 
 UNLIKE = -2.33
 """Similarity in standard deviations below which a scan is unlike the training scans: 1 of 100 of a normal law."""
-NEAR, FEW_NEAR = 0.1, 5
-"""People of the training are near a value by this share of its range; fewer than so many are called few."""
 REFUSED, BROKEN = "refused", "failed"
 WITHOUT_SCANS = "It has no connectome of the atlas here. Run the participant level, or correct --participant-label."
 PREDICTED = TABLES["predicted/target-TARGET-REPRESENTATION"]
@@ -160,13 +151,8 @@ def _warnings(
     if facts["PositiveClass"] is not None:
         return
     least, most = facts["TargetRange"]
-    edges, people = facts["TrainingValues"]["Edges"], facts["TrainingValues"]["People"]
-    reach = NEAR * (edges[-1] - edges[0])
-    below = np.interp([prediction - reach, prediction + reach], edges, np.concatenate([[0.0], np.cumsum(people)]))
     if not least <= prediction <= most:
         yield f"the prediction lies outside the values of '{facts['Target']}' that the model was trained on"
-    elif below[1] - below[0] < FEW_NEAR:
-        yield f"fewer than {FEW_NEAR} of the training people are near this value ({facts['Target']} {prediction:.3g})"
 
 
 # --- All scans of a folder ------------------------------------------------------------------------------------------

@@ -227,10 +227,7 @@ class IdentificationComparison:
 
 
 def compare_identification(
-    first: Identification,
-    second: Identification,
-    seed: int = 0,
-    families: Mapping[str, str] | None = None,
+    first: Identification, second: Identification, seed: int = 0, families: Mapping[str, str] | None = None
 ) -> IdentificationComparison:
     """Compare two representations on shared scans; ties are no wins. Families may replace people. Raises ValueError."""
     keys = [list(zip(result.person, result.session, result.searched, strict=True)) for result in (first, second)]

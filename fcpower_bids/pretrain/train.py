@@ -50,14 +50,7 @@ from fcpower_bids.pretrain.engine import (
     make_optimizer,
 )
 from fcpower_bids.pretrain.judgement import judge
-from fcpower_bids.pretrain.selection import (
-    VIEWS,
-    Choice,
-    ExternalCohort,
-    choose_checkpoint,
-    divide,
-    write_card,
-)
+from fcpower_bids.pretrain.selection import VIEWS, Choice, ExternalCohort, choose_checkpoint, divide, write_card
 from fcpower_bids.resources import peak_megabytes
 from fcpower_bids.schema import TABLES
 from fcpower_bids.store import atomic, digest_of, load_json, replace_folder, write_text

@@ -1,14 +1,18 @@
-"""A model file is arrays and JSON, and nothing else is read as one."""
+"""A model file is arrays and JSON, and nothing else is read as one; what its folder gives away."""
 
 from __future__ import annotations
 
+import json
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fcpower_bids.clinic.fit import load_model, model_path, save_model
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.tables import read_table, write_table
+from tests.clinic.planted import group, make_cohort, models
 
 
 def test_round_trip(tmp_path):
@@ -67,13 +71,6 @@ def test_a_model_of_the_former_format_is_said_to_be_one(tmp_path):
         load_model(tmp_path / "model.npz")
 
 
-def test_a_changed_file_is_named(tmp_path):
-    path = save_model(tmp_path / "a_model", {"weights": np.arange(3.0)}, {"Target": "x"})
-    (path / "weights.npz").write_bytes(b"other")
-    with pytest.raises(DatasetError, match=r"weights\.npz is not the file"):
-        load_model(path)
-
-
 @pytest.mark.parametrize(("old", "new"), [('"Alpha": 0.35', '"Alpha": "much"'), ('["a"]', "7"), ('": "', '": "0')])
 def test_a_changed_card_is_named(tmp_path, old, new):
     path = save_model(tmp_path / "a_model", {"weights": np.arange(3.0)}, {"Alpha": 0.35, "Parcels": ["a"], "n": np.nan})
@@ -111,3 +108,45 @@ def test_weights_that_are_no_numbers_are_refused_though_their_digests_are_right(
     path = save_model(tmp_path / "a_model", ARRAYS | {"weights": np.array([[1.0], [np.nan], [3.0]])}, {"Target": "x"})
     with pytest.raises(DatasetError, match="missing or infinite number in 'weights'"):
         load_model(path)
+
+
+PEOPLE = 60
+
+
+def columns_of(folder: Path) -> dict[str, list]:
+    """Every list, array and column of a model folder."""
+    found: dict[str, list] = {}
+
+    def walk(name: str, value: object) -> None:
+        if isinstance(value, dict):
+            for key, each in value.items():
+                walk(f"{name}/{key}", each)
+            found[f"{name} in order"] = list(value.values())
+        elif isinstance(value, list):
+            found[name] = value
+            for key in value[0] if value and isinstance(value[0], dict) else ():
+                found[f"{name}/{key}"] = [each.get(key) for each in value]
+
+    walk("card", json.loads((folder / "model.json").read_text()))
+    for path in folder.glob("*.tsv"):
+        table = read_table(path)
+        found |= {f"{path.name}/{name}": table[name].tolist() for name in table}
+    with np.load(folder / "weights.npz") as arrays:
+        found |= {name: arrays[name].ravel().tolist() for name in arrays.files if arrays[name].ndim}
+    return found
+
+
+def lists_as_long_as(people: int, folder: Path) -> list[str]:
+    return [name for name, values in columns_of(folder).items() if len(values) >= people]
+
+
+def test_the_only_list_that_is_as_long_as_the_cohort_is_that_of_digests(tmp_path):
+    root = make_cohort(tmp_path, 0.95, 1, people=PEOPLE)
+    assert group(root, "--accept-no-skill", permutations=0) == 0
+    (folder,) = models(root)
+    assert lists_as_long_as(PEOPLE, folder) == ["card/TrainingScans"]
+    people = read_table(root / "bids" / "participants.tsv")
+    numbers = [one for values in columns_of(folder).values() for one in values if isinstance(one, float)]
+    assert not set(np.round(people["age"].to_numpy(), 6)) & set(np.round(numbers, 6))
+    write_table(folder / "residuals.tsv", people[["age"]])  # a fault that was in models of an earlier format
+    assert "residuals.tsv/age" in lists_as_long_as(PEOPLE, folder)

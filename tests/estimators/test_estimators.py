@@ -112,7 +112,7 @@ def test_pipeline_in_cross_validation_and_search(cohort):
     assert search.best_estimator_.predict(connectomes).shape == (60,)
 
 
-def test_series_matrices_and_edges_give_the_same(cohort):
+def test_series_matrices_and_edges_give_the_same():
     rng = np.random.default_rng(4)
     series = [rng.standard_normal((40 + 5 * i, 9)) for i in range(4)]
     matrices = np.stack([np.corrcoef(one.T) for one in series])

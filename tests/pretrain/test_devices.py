@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from lightning.fabric.utilities.rank_zero import rank_zero_module
 from safetensors.torch import load_file
 
 from fcpower_bids.encoders.fbert import POSITIONS, FBert, FBertConfig, position_code
 from fcpower_bids.pretrain import corpus as corpora
 from fcpower_bids.pretrain import packing
-from fcpower_bids.pretrain.engine import PretrainConfig, best_precision, make_fabric, make_optimizer
+from fcpower_bids.pretrain.engine import best_precision
 from tests.pretrain.conftest import made_recordings
 from tests.pretrain.outputs import CLOCKED, PACKED, plant_outputs, run_pretrain, write_public
 
@@ -75,21 +73,6 @@ def test_arithmetic_follows_the_accelerator(monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_available", lambda has=has_gpu: has)
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda has=has_bf16: has)
         assert best_precision() == expected
-
-
-def test_lightning_does_not_speak_in_our_place():
-    make_fabric(PretrainConfig(precision="bf16-mixed"))
-    assert not rank_zero_module.log.isEnabledFor(logging.INFO)
-
-
-@pytest.mark.parametrize(
-    ("device", "precision", "fused"),
-    [("cpu", "32-true", None), ("cuda", "bf16-mixed", True), ("cuda", "32-true", True)],
-)
-def test_the_optimiser_is_fused_where_that_works(device, precision, fused):
-    config = PretrainConfig(precision=precision)
-    optimizer = make_optimizer(torch.nn.Linear(2, 2), config, torch.device(device))
-    assert optimizer.defaults["fused"] is fused
 
 
 def test_positions_move_with_the_model_and_are_in_no_checkpoint():

@@ -1,13 +1,99 @@
-"""Gradients of the global batch: in one pass, in chunks, on one process and on two."""
+"""Losses by the identities of the paper, gradients of the global batch, batches, the schedule and the constants."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fcpower_bids.encoders.fbert import FBert, FBertConfig
-from fcpower_bids.pretrain.engine import BATCH, LOSSES, Gradient, PretrainConfig, draw_batch, make_fabric
+from fcpower_bids.errors import UsageError
+from fcpower_bids.pretrain.engine import (
+    BATCH,
+    LOSSES,
+    Gradient,
+    PretrainConfig,
+    centre,
+    cka,
+    diagonal_share,
+    draw_batch,
+    kl,
+    make_fabric,
+    paper_optimisation,
+)
+from fcpower_bids.workflows.pretraining import pretrain_config
+from tests.command import parse_settings
+from tests.pretrain.outputs import run_pretrain
+
+
+def batch(n: int = 12, d: int = 5, edges: int = 60, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Embeddings, and the correlation kernel of random teacher vectors."""
+    rng = np.random.default_rng(seed)
+    z = rng.standard_normal((n, edges))
+    z -= z.mean(1, keepdims=True)
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
+    return torch.from_numpy(rng.standard_normal((n, d))), torch.from_numpy(z @ z.T)
+
+
+@pytest.mark.parametrize("d", [3, 12, 40])
+def test_cka_equals_its_definition(d):
+    E, K = batch(d=d)
+    H = torch.eye(12, dtype=torch.float64) - 1 / 12
+    S, T = H @ E @ E.T @ H, H @ K @ H
+    expected = (S * T).sum() / (S.norm() * T.norm())
+    torch.testing.assert_close(cka(E, K), expected, rtol=0, atol=1e-14)
+
+
+@settings(deadline=None, derandomize=True, max_examples=25)
+@given(seed=st.integers(0, 10_000), scale=st.floats(0.01, 100), n=st.integers(5, 20), d=st.integers(2, 8))
+def test_invariances(seed, scale, n, d):
+    """Rotation, isotropic scaling and translation of the embeddings; order of the recordings."""
+    E, K = batch(n, d, seed=seed)
+    rng = np.random.default_rng(seed)
+    Q = torch.from_numpy(np.linalg.qr(rng.standard_normal((d, d)))[0])
+    order = torch.from_numpy(rng.permutation(n))
+    moved = scale * E @ Q + 3.0
+    torch.testing.assert_close(cka(moved, 7 * K), cka(E, K), rtol=0, atol=1e-9)
+    torch.testing.assert_close(cka(E[order], K[order][:, order]), cka(E, K), rtol=0, atol=1e-11)
+    torch.testing.assert_close(kl(scale * E @ Q, K), kl(E, K), rtol=1e-9, atol=1e-9)
+
+
+def test_kl_equals_a_plain_loop():
+    E, K = batch(7)
+    d2 = 2 - 2 * K.numpy()
+    pairs = d2[~np.eye(7, dtype=bool)]
+    e = E.numpy() / np.linalg.norm(E.numpy(), axis=1, keepdims=True)
+    total = 0.0
+    for i in range(7):
+        j = [k for k in range(7) if k != i]
+        t = np.exp(-(d2[i, j] - pairs.mean()) / pairs.std() / 0.2)
+        s = np.exp(e[j] @ e[i] / 0.07)
+        t, s = t / t.sum(), s / s.sum()
+        total += (t * np.log(t / s)).sum()
+    assert kl(E, K).item() == pytest.approx(total / 7, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_half_precision_embeddings_are_scored_in_float32(name):
+    E, K = batch(30, 6)
+    value = LOSSES[name](E.to(torch.bfloat16), K)
+    assert value.dtype == torch.float32
+    exact = LOSSES[name](E.to(torch.bfloat16).double(), K)
+    assert value.item() == pytest.approx(exact.item(), rel=1e-4, abs=1e-5)
+
+
+def test_diagonal_share_closed_form():
+    """Of H I H = H: n (1 - 1/n)^2 of the squared norm n - 1."""
+    n = 20
+    assert diagonal_share(torch.eye(n)) == pytest.approx((1 - 1 / n), abs=1e-12)
+    torch.testing.assert_close(centre(torch.ones(4, 4)), torch.zeros(4, 4))
+
 
 SMALL = FBertConfig(6, d=8, layers=2, heads=2, ff=8, dropout=0.0)
 
@@ -93,3 +179,73 @@ def test_every_window_has_the_same_chance_or_every_recording():
     assert share == pytest.approx(3 / 12 * 6 / 9 + 6 / 12 * 3 / 6, abs=0.025)
     windows = np.concatenate([draw_batch(places, 4, (2, i))[1][:4] for i in range(500)])
     assert set(windows.tolist()) == set(range(6))
+
+
+def paper_config(encoder="fbert-1m", loss="cka"):
+    return PretrainConfig(encoder, loss=loss, **paper_optimisation(encoder, loss))
+
+
+def test_constants_of_the_paper():
+    c = paper_config()
+    assert (c.loss, c.batch_size, c.learning_rate, c.window, c.steps) == ("cka", 1024, 8.5e-4, 80, 300_000)
+    assert (c.weight_decay, c.warmup, c.clip, c.seed, c.checkpoint_every) == (1e-4, 100, 1.0, 0, 2000)
+    small, large = paper_config("fbert-1m", "kl"), paper_config("fbert-8m", "kl")
+    assert (small.batch_size, small.learning_rate, small.warmup) == (128, 3e-4, 100)
+    assert (large.batch_size, large.learning_rate, large.warmup) == (128, 1e-4, 2000)
+    assert paper_config("fbert-8m").model_config(450).d == 384
+
+
+def test_schedule():
+    c = PretrainConfig(steps=1100, warmup=100, learning_rate=2.0)
+    assert c.rate(0) == pytest.approx(0.02)
+    assert c.rate(99) == c.rate(100) == 2.0
+    assert c.rate(600) == pytest.approx(1.0)
+    assert c.rate(1100) == pytest.approx(0.0)
+    assert all(c.rate(s) > c.rate(s + 1) for s in range(100, 1100))
+
+
+def test_where_a_run_computes_does_not_change_its_identity():
+    c = PretrainConfig()
+    assert dataclasses.replace(c, devices=2, microbatch=8).fingerprint() == c.fingerprint()
+    assert dataclasses.replace(c, seed=1).fingerprint() != c.fingerprint()
+    assert dataclasses.replace(c, architecture={"d": 64}).fingerprint() != c.fingerprint()
+
+
+def test_all_impossible_choices_are_named_at_once():
+    with pytest.raises(UsageError) as caught:
+        PretrainConfig(encoder="x", loss="y", held_out=1.0, steps=0, microbatch=0)
+    for word in ("encoder", "loss", "held-out", "steps", "microbatch"):
+        assert word in str(caught.value)
+    with pytest.raises(UsageError, match="multiple of the number of heads"):
+        PretrainConfig(architecture={"d": 65}).model_config(10)
+    with pytest.raises(UsageError, match="unexpected keyword"):
+        PretrainConfig(architecture={"depth": 65}).model_config(10)
+
+
+PAPER = "cka, batch 1024, learning rate 0.00085, warm-up 100"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), PAPER),
+        (("--loss", "kl", "--size", "8m"), "kl, batch 128, learning rate 0.0001, warm-up 2000"),
+        (("--loss", "kl", "--warmup", "10", "--batch-size", "64"), "kl, batch 64, learning rate 0.0003, warm-up 10"),
+    ],
+)
+def test_what_was_not_chosen_is_the_papers(options, words):
+    settings = parse_settings(["bids", "out", "pretrain", "--steps", "2", "--window", "20", *options])
+    assert pretrain_config(settings).in_words() == f"{words}, 2 steps, windows of 20 volumes drawn by windows"
+
+
+def test_a_run_says_and_does_what_follows(written, capsys):
+    """More is asked of a batch than the recordings that train."""
+    options = ("--steps", "1", "--held-out", "0", "--window", "20", "--size", "small", "--nprocs", "1")
+    assert run_pretrain(written, "--accept-unproven", quick=options) == 0
+    rest = "1 steps, windows of 20 volumes drawn by windows"
+    assert f": {PAPER}, {rest}\n" in capsys.readouterr().err
+    used, folder = f"{PAPER.replace('1024', '32')}, {rest}", written / "out" / "encoder"
+    assert json.loads((folder / "model" / "config.json").read_text())["training"] == used
+    assert f"| training | {used} |" in (folder / "model" / "README.md").read_text()
+    log = pd.read_csv(folder / "log.tsv", sep="\t", index_col="step", na_values="n/a")
+    assert log.loc[1, "learning_rate"] == pytest.approx(8.5e-4 / 100)

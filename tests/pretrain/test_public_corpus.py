@@ -27,34 +27,6 @@ def log(folder) -> pd.DataFrame:
     return table.drop(columns=CLOCKED)
 
 
-def standard(path) -> np.ndarray:
-    table = pd.read_csv(path, sep="\t").to_numpy()
-    return (table - table.mean(0)) / table.std(0, ddof=1)
-
-
-def fc_power(series, alpha) -> np.ndarray:
-    values, vectors = np.linalg.eigh(np.corrcoef(series.T))
-    edges = ((vectors * values**alpha) @ vectors.T)[np.triu_indices(series.shape[1], 1)]
-    edges = edges - edges.mean()
-    return edges / np.linalg.norm(edges)
-
-
-def test_the_files_are_those_of_the_public_corpus(public, tables):
-    windows, owners, teachers = (np.load(public / f"{n}.npy") for n in ("windows", "window_to_recording", "teachers"))
-    names = json.loads((public / "recordings.json").read_text())
-    assert windows.dtype == teachers.dtype == np.float32
-    assert owners.dtype == np.int32
-    assert windows.shape == (len(owners), len(NAMES), WINDOW)
-    assert names == [f"bids/{path.name.split('_')[0]}/{name.removeprefix('bids/')}" for name, path in tables.items()]
-    for i, path in enumerate(tables.values()):
-        z = standard(path)
-        mine = windows[owners == i]
-        assert len(mine) == len(z) // WINDOW
-        np.testing.assert_allclose(np.concatenate(list(mine.transpose(0, 2, 1))), z[: len(mine) * WINDOW], rtol=1e-3)
-        np.testing.assert_allclose(teachers[i], fc_power(z, 0.35), atol=1e-6)
-    assert json.loads((public / "licenses.json").read_text()) == {"bids": "n/a"}
-
-
 def test_training_on_it_is_training_on_our_pack_of_the_same_windows(tmp_path):
     """Recordings of one window each, so that both layouts hold the same windows."""
     short = [(facts, series[:WINDOW]) for facts, series in made_recordings()]
@@ -104,7 +76,6 @@ def test_the_released_files_alone_need_the_names_of_the_parcels(public, tmp_path
         ("windows", lambda a: np.ascontiguousarray(a.T).reshape(a.shape), "are not those that its teacher"),
         ("windows", lambda a: a[:-1], "window_to_recording.npy"),
         ("window_to_recording", lambda a: a + 1, "points outside recordings.json"),
-        ("window_to_recording", lambda a: a[::-1], "are not those that its teacher"),
         ("teachers", lambda a: a[:, :-1], "teachers.npy has the shape"),
     ],
 )
@@ -119,7 +90,6 @@ def test_files_that_do_not_fit_each_other_are_named(public, tmp_path, capsys, na
     ("change", "told"),
     [
         ({"repetition_times": [float("nan")] * 32}, "has a repetition time of nan s"),
-        ({"repetition_times": [0.0] * 32}, "has a repetition time of 0.0 s"),
         ({"repetition_times": ["2"] * 32}, "repetition_times in corpus.json must be a list of numbers"),
         ({"families": ["a"]}, "has 1 families for 32 recordings"),
         ({"roi_labels": "P0"}, "roi_labels in corpus.json must be a list of texts"),
@@ -149,4 +119,8 @@ def test_both_layouts_agree_on_the_windows_that_share_no_volume(public, tmp_path
     counts = [
         pd.Series(each.windows_apart(WINDOW), each.table["subject"]).groupby(level=0).sum() for each in (pack, layout)
     ]
-    assert counts[0].sum() == counts[1].sum() == sum(len(standard(path)) // WINDOW for path in tables.values())
+    assert (
+        counts[0].sum()
+        == counts[1].sum()
+        == sum(len(pd.read_csv(path, sep="\t")) // WINDOW for path in tables.values())
+    )

@@ -1,22 +1,22 @@
-"""Splits by family, and the optimism of choosing."""
+"""Splits by family, the optimism of choosing, and who is said to have been in the training."""
 
 from __future__ import annotations
+
+import hashlib
+import json
+import re
 
 import numpy as np
 import pytest
 import torch
 
 from fcpower_bids.core.alignment import kernel_alignment
+from fcpower_bids.encoders import load_encoder
+from fcpower_bids.encoders.checkpoints import find_in_training
 from fcpower_bids.pretrain.corpus import open_pack
-from fcpower_bids.pretrain.selection import (
-    CONFIRM,
-    SELECT,
-    TRAIN,
-    HeldOut,
-    choose_checkpoint,
-    encode,
-    split_families,
-)
+from fcpower_bids.pretrain.selection import CONFIRM, SELECT, TRAIN, HeldOut, choose_checkpoint, encode, split_families
+from tests.pretrain.conftest import made_recordings
+from tests.pretrain.outputs import plant_outputs, run_pretrain
 
 
 def test_no_family_is_on_two_sides():
@@ -38,14 +38,6 @@ def test_choice_closed_form():
     paper = choose_checkpoint([[0.1, 0.3], [0.5, 0.2], [0.4, 0.6]], [0.2, 0.4, 0.7])
     assert (paper.position, paper.selected) == (2, 0.7)
     assert paper.confirmed == pytest.approx(0.7 - choice.optimism)
-
-
-def test_optimism_of_pure_noise_is_positive_and_of_agreement_zero():
-    rng = np.random.default_rng(0)
-    noise = [choose_checkpoint(rng.standard_normal((20, 2)) * 0.02 + 0.4).optimism for _ in range(100)]
-    assert 0.03 < np.mean(noise) < 0.045  # expected largest of 20 normals: 1.87 standard deviations
-    curve = np.sin(np.linspace(0, 2, 20))
-    assert choose_checkpoint(np.stack((curve, curve + 0.3), axis=1)).optimism == pytest.approx(0, abs=1e-12)
 
 
 @pytest.mark.parametrize("scores", [[], [[0.1, np.nan]]])
@@ -80,3 +72,54 @@ def test_evaluation_uses_the_held_out_rows_and_fixed_windows(pack):
     broken = Mean()
     broken.weight.data.fill_(torch.nan)
     assert not held_out.evaluate(broken)  # so the log has no score, and the next step says why
+
+
+def digest(salt: str, label: str) -> str:
+    return hashlib.sha256(f"{salt}\nbids\n{label}".encode()).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("share", ["0.4", "0"])
+def test_everyone_is_in_one_of_the_lists(tmp_path, share):
+    recordings = made_recordings()
+    for facts, _ in recordings:
+        facts["subject"] = f"P{facts['subject']}x"
+    recordings.append(({**recordings[0][0], "subject": "short"}, recordings[0][1][:15]))  # no window fits: not seen
+    plant_outputs(tmp_path, recordings)
+    assert run_pretrain(tmp_path, "--held-out", share) == 0
+    model = tmp_path / "out" / "encoder" / "model"
+    facts = json.loads((model / "config.json").read_text())
+    everyone = {digest(facts["corpus_sha256"], f"P{number:02d}x") for number in range(16)}
+    trained_on, held_out = facts["trained_on"], facts["held_out"]
+    assert sorted(trained_on + held_out) == sorted(everyone)
+    assert trained_on == sorted(trained_on)
+    assert len(held_out) in ((6, 7) if share == "0.4" else (0,))  # of 17 families, one of them too short
+    card = (model / "README.md").read_text()
+    assert f"| people trained on | {len(trained_on)} |" in card
+    assert f"| people held out | {len(held_out)} |" in card
+    assert not any(one in card for one in everyone)
+    everything = "".join(path.read_text() for path in model.glob("*.[jm][sd]*"))
+    assert not any(f"P{number:02d}x" in everything for number in range(16))
+    assert load_encoder("fbert", model).card.trained_on == tuple(trained_on)
+    card = load_encoder("fbert", model).card
+    for number in range(16):
+        seen = "trained" if digest(card.corpus_sha256, f"P{number:02d}x") in trained_on else "held out"
+        assert find_in_training(card, "bids", f"sub-P{number:02d}x") == seen
+    assert find_in_training(card, "bids", "new") == find_in_training(card, "other", "P00x") == "no"
+    assert load_encoder("random-init", model).card.trained_on == ()
+
+
+def test_a_scan_under_two_names_is_not_learned_from_and_judged_on(tmp_path, capsys):
+    recordings = made_recordings(people=10)
+    twins = [({**facts, "subject": f"copy{facts['subject']}"}, 5 * series) for facts, series in recordings]
+    plant_outputs(tmp_path, recordings + twins)
+    assert run_pretrain(tmp_path) == 3
+    told = " ".join(capsys.readouterr().err.split())
+    twins = re.search(r"(\S+) and (\S+) are the same scan under two names \(pairs of this kind: (\d+)\)", told)
+    assert twins[1].replace("copy", "") == twins[2].replace("copy", "")
+    assert twins[1] != twins[2]
+    corpus = open_pack(tmp_path / "out" / "corpus")
+    trains = dict(zip(corpus.table["id"], split_families(corpus.families, 0.4, 0) == TRAIN, strict=True))
+    apart = [name for name in trains if "copy" in name and trains[name] != trains[name.replace("copy", "")]]
+    assert int(twins[3]) == len(apart) > 0
+    assert not (tmp_path / "out" / "encoder" / "model").exists()
+    assert run_pretrain(tmp_path, "--held-out", "0") == 0, "nobody is judged"

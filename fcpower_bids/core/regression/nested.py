@@ -214,11 +214,7 @@ def _prepare_all(part: Regression, targets: FloatArray | TargetBuilder, folds: S
 
 
 def _evaluate(
-    part: Regression,
-    targets: FloatArray | TargetBuilder,
-    prepared: dict[bytes, Known],
-    selection: str,
-    fold: Fold,
+    part: Regression, targets: FloatArray | TargetBuilder, prepared: dict[bytes, Known], selection: str, fold: Fold
 ) -> Outcome:
     if known := prepared.get(fold.train.tobytes()):
         values, sides = known

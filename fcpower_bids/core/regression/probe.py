@@ -44,8 +44,6 @@ class LinearProbe(Regression):
         if callable(features):
             return
         self.features: FeatureSource = features
-        if len(features.shape) != 2:
-            raise ValueError(f"Features must be one row per person, not of shape {features.shape}.")
         n, width = features.shape
         for start in range(0, width, PANEL):
             broken = ~np.isfinite(features[:, start : start + PANEL]).all(axis=1)
@@ -126,7 +124,6 @@ def solve_path(gram: FloatArray, cross: FloatArray, right: FloatArray, penalties
 
 
 ModelArrays = dict[str, NDArray[np.generic]]
-KINDS = ("correlation", "linear")
 
 
 class NewPredictions(NamedTuple):
@@ -145,18 +142,12 @@ def ridge_model_arrays(
     Both kernels are linear in the features, row-normalised ("correlation") or z-scored ("linear"), so the model is one
     weight per feature, without the data of any single person. `features` (n, E), `targets` (n,) or (n, m), none
     missing; `penalty` of each target, above 0. Returns ``kind``, ``penalty`` (m,), ``weights`` (E, m), ``intercept``
-    (m,), and ``mean_features`` or ``centre`` and ``scale`` (E,). Raises ValueError.
+    (m,), and ``mean_features`` or ``centre`` and ``scale`` (E,).
     """
     y = np.asarray(targets, dtype=float)
     y = y[:, None] if y.ndim == 1 else y
     x = np.asarray(features, dtype=float)
     penalties = np.broadcast_to(np.asarray(penalty, dtype=float), (y.shape[1],))
-    if kind not in KINDS:
-        raise ValueError(f"There is no kernel called '{kind}'. Choose from: {', '.join(KINDS)}.")
-    if not np.isfinite(y).all() or not np.isfinite(x).all() or x.shape[0] != y.shape[0]:
-        raise ValueError("A model is fitted on rows whose features and targets are both known.")
-    if not (penalties > 0).all():
-        raise ValueError("The penalty of a model must be above 0.")
     mean, scale = standardising_scale(x)
     rows = normalise_rows(x) if kind == "correlation" else (x - mean) / scale
     weights, level = fit_weights(rows, y, penalties, intercept)
@@ -178,8 +169,6 @@ def predict_from_arrays(arrays: Mapping[str, NDArray[np.generic]], features: Arr
     x = np.asarray(features, dtype=float)
     model = {name: np.asarray(arrays[name]) for name in arrays}
     weights = model["weights"].astype(float)
-    if x.ndim != 2 or x.shape[1] != weights.shape[0]:
-        raise ValueError(f"The model has {weights.shape[0]} features per scan; the new scans are of shape {x.shape}.")
     if not np.isfinite(x).all():
         raise ValueError(f"Scan {np.argmin(np.isfinite(x).all(axis=1))} has missing or infinite features.")
     if str(model["kind"]) == "correlation":

@@ -51,8 +51,6 @@ def composite_target(measures: ArrayLike) -> TargetBuilder:
     Source: the paper, Section "Evaluation": the PCA that defines each composite is fit on training folds only.
     """
     values = np.asarray(measures, dtype=float)
-    if values.ndim != 2 or values.shape[1] < 2:
-        raise ValueError("A composite needs two measures or more, one per column.")
 
     def build(train: Rows) -> FloatArray:
         mean, scale, loadings = fit_composite(values, train)

@@ -10,11 +10,7 @@ from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.fbert import count_parameters
 from fcpower_bids.encoders.published.parcel_orders import parcel_order
-from fcpower_bids.encoders.published.patches import (
-    BrainHarmonix,
-    HarmonixSize,
-    load_brain_harmonix,
-)
+from fcpower_bids.encoders.published.patches import BrainHarmonix, HarmonixSize, load_brain_harmonix
 from fcpower_bids.errors import RecordingError, UsageError
 from tests.encoders.published.references import (
     accepted,
@@ -157,8 +153,6 @@ def test_what_does_not_fit_is_refused_in_one_sentence(files, state, tmp_path):
     aux = (files / "gradient_mapping_400.csv",)
     with pytest.raises(UsageError, match=r"their geometric eigenmodes \(schaefer400_roi_eigenmodes.csv\)"):
         load_encoder("brain-harmonix-f", files / "model.pth", aux=aux, accept_licence=True)
-    with pytest.raises(UsageError, match="not free"):
-        load_encoder("brain-harmonix-f", files / "model.pth", aux=(files,))
     torch.save({f"encoder.{key}": value for key, value in state.items()}, tmp_path / "student.pth")
     with pytest.raises(CheckpointError, match=r"no keys under 'encoder_ema.'"):
         load_brain_harmonix(tmp_path / "student.pth", **accepted(files), size=SIZE)
@@ -166,5 +160,3 @@ def test_what_does_not_fit_is_refused_in_one_sentence(files, state, tmp_path):
     torch.save(extra, tmp_path / "extra.pth")
     with pytest.raises(CheckpointError, match=r"unexpected: head.bias"):
         load_brain_harmonix(tmp_path / "extra.pth", **accepted(files), size=SIZE)
-    with pytest.raises(CheckpointError, match="parcels of Schaefer400x17"):
-        load(files, parcel_names=parcel_order("Schaefer100").names)

@@ -209,8 +209,6 @@ def test_no_cohort_no_embedding(files, tmp_path, statistics):
 def test_what_does_not_fit_is_refused_in_one_sentence(files, state, tmp_path):
     with pytest.raises(UsageError, match=r"the coordinates of its parcels \(A424_Coordinates.dat\)"):
         load_encoder("brainlm-111m", files, accept_licence=True)
-    with pytest.raises(UsageError, match="not free \\(CC BY-NC-ND"):
-        load_encoder("brainlm-650m", files)
     with pytest.raises(CheckpointError, match="of another model \\(hidden_size 8, num_attention_heads 2\\)"):
         load_encoder("brainlm-111m", files, aux=(files,), accept_licence=True)
     part = {key: value for key, value in state.items() if "layer.1.attention.attention.key" not in key}

@@ -1,0 +1,426 @@
+"""The spectral controls on a planted cohort, and their filters, kernels and learned filters by definition."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import chain
+
+import numpy as np
+import pytest
+from scipy import optimize
+
+from fcpower_bids.analyses.catalogue import ANALYSES
+from fcpower_bids.analyses.features import AveragedEdges, PowerFamily
+from fcpower_bids.analyses.spectrum.controls import (
+    DOT_PRODUCTS,
+    METRICS,
+    clipped,
+    dot_kernel,
+    filtered_features,
+    knot_weights,
+    modes,
+    principal_scores,
+    profile,
+    random_heights,
+    rbf_kernel,
+    squared_distances,
+)
+from fcpower_bids.analyses.spectrum.learned_filters import (
+    BinnedFilter,
+    LearnedFilters,
+    NetworkFilter,
+    bin_eigenvalues,
+    bin_weights,
+    filter_grams,
+    inner_loss,
+    learn_filter,
+)
+from fcpower_bids.analyses.study import open_study
+from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
+from fcpower_bids.core.connectome.spd import eigendecompose
+from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
+from tests.analyses.cohorts import choose, demo_cohort
+from tests.analyses.spectral_cohorts import weak_mode_cohort
+
+CHOICES = {"targets": ("weak",), "repeats": 2, "folds": 5}
+
+
+@pytest.fixture(autouse=True)
+def few_random_filters(monkeypatch):
+    monkeypatch.setattr("fcpower_bids.analyses.spectrum.controls.N_RANDOM_FILTERS", 4)
+
+
+@pytest.fixture(scope="module")
+def cohort():
+    return weak_mode_cohort(n_parcels=24, n_volumes=80)
+
+
+@pytest.fixture(scope="module")
+def tables(cohort):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fcpower_bids.analyses.spectrum.controls.N_RANDOM_FILTERS", 4)
+        return ANALYSES["spectral_controls"](cohort, choose(**CHOICES))
+
+
+@pytest.fixture(scope="module")
+def scores(tables):
+    return tables["spectral_controls"].frame.set_index("representation")
+
+
+def per_fold(tables, name, score="r"):
+    frame = tables["spectral_controls_folds"].frame
+    return frame[frame["representation"] == name][score].to_numpy()
+
+
+def test_the_correction_counts_controls_that_ask_the_same_question(tables):
+    """FC against FC^alpha stands alone; random filters are corrected among themselves."""
+    frame = tables["spectral_controls"].frame
+    whole = frame[frame["representation"] == "fc"].iloc[0]
+    assert whole["p_holm"] == whole["p_two_sided"]
+    for _, rows in frame[frame["representation"] != "fc_power"].groupby("control"):
+        known = rows["p_two_sided"].dropna()
+        assert rows["p_holm"].min() == pytest.approx(min(1, known.min() * len(known)), nan_ok=True)
+
+
+def test_whole_rows_are_those_of_the_prediction(cohort, tables):
+    prediction = ANALYSES["prediction"](dataclasses.replace(cohort, series=()), choose(**CHOICES))["prediction"].frame
+    for name in ("fc", "fc_power"):
+        expected = prediction[prediction["representation"] == name]["r"].to_numpy()
+        np.testing.assert_array_equal(per_fold(tables, name), expected)
+
+
+def test_features_that_only_identify_people_predict_at_chance(tables, scores):
+    assert scores.loc["one_hot", "n_scored"] == 0
+    assert np.isnan(scores.loc["one_hot", "fold_mean"])
+    np.testing.assert_allclose(per_fold(tables, "one_hot", "predictive_cod"), 0, atol=1e-6)
+    assert abs(scores.loc["random_embedding", "fold_mean"]) < 0.25
+    assert scores.loc["random_embedding", "p_less"] < 0.001
+
+
+def test_a_constant_prediction_has_no_correlation_where_the_target_is_centred(cohort, monkeypatch):
+    monkeypatch.setattr(
+        "fcpower_bids.analyses.spectrum.controls.Controls.rows", lambda self: chain(self.whole(), self.identity())
+    )
+    phenotypes = cohort.phenotypes.assign(weak=cohort.phenotypes["weak"] - cohort.phenotypes["weak"].mean())
+    centred = dataclasses.replace(cohort, phenotypes=phenotypes, series=())
+    tables = ANALYSES["spectral_controls"](centred, choose(**CHOICES | {"repeats": 10}))
+    scored = tables["spectral_controls"].frame.set_index("representation")["n_scored"]
+    assert scored["one_hot"] == 0
+    assert scored["random_embedding"] == 50
+
+
+def test_principal_scores_rebuild_the_centred_products():
+    rows = np.random.default_rng(0).standard_normal((9, 30))
+    scores = principal_scores(rows @ rows.T)
+    centred = rows - rows.mean(axis=0)
+    assert scores.shape == (9, 8)
+    np.testing.assert_allclose(scores @ scores.T, centred @ centred.T, atol=1e-10)
+    assert (np.diff((scores**2).sum(axis=0)) < 0).all()
+
+
+def test_cuts_inside_a_cluster_of_eigenvalues_are_named(cohort):
+    blocks = np.zeros((24, 24))
+    blocks[:12, :12], blocks[12:, 12:] = 0.3, 0.1  # all eigenvalues but the first two are one of two numbers
+    edges = cohort.edges.copy()
+    edges[3] = vectorise_edges(blocks, weighted=False)
+    alike = dataclasses.replace(cohort, edges=edges, series=())
+    tables = ANALYSES["spectral_controls"](alike, choose(**CHOICES | {"repeats": 1}))
+    frame = tables["spectral_controls"].frame.set_index("representation")
+    assert frame.loc["top_5_power", "n_ambiguous"] == 1
+    assert frame.loc["top_1_power", "n_ambiguous"] == 0
+    assert "top_5_power" in tables["spectral_controls"].facts["AmbiguousCuts"]
+
+
+def test_distances_of_rank_deficient_connectomes_are_refused_and_the_rest_goes_on():
+    cohort = weak_mode_cohort(n_people=30, n_parcels=24, n_volumes=80)
+    edges = np.stack([_edges_of_few_volumes(run()[0]) for run in cohort.series])
+    short = dataclasses.replace(cohort, edges=edges, series=())
+    frame = ANALYSES["spectral_controls"](short, choose(targets=("weak",), repeats=1, folds=3))
+    scores = frame["spectral_controls"].frame.set_index("representation")
+    refused = scores[scores["status"] == "refused"]
+    full_rank = ["rbf_log_euclidean", "rbf_cholesky", "rbf_log_cholesky"]
+    assert set(refused.index) == {*full_rank, "mode_20"}
+    assert refused.loc[full_rank, "reason"].str.contains("rank-deficient").all()
+    assert "constant" in refused.loc["mode_20", "reason"]
+
+
+def test_connectomes_without_a_pattern_are_refused(cohort):
+    edges = cohort.edges.copy()
+    edges[3] = 0.3
+    for name in ("spectral_controls", "transform_screen"):
+        with pytest.raises(ValueError, match="row 3 are constant"):
+            ANALYSES[name](dataclasses.replace(cohort, edges=edges, series=()), choose(**CHOICES))
+
+
+def _edges_of_few_volumes(series):
+    return np.corrcoef(series[:20].T)[np.triu_indices(24, 1)]
+
+
+def test_another_kernel_is_refused(cohort):
+    with pytest.raises(ValueError, match="those of the correlation kernel; leave out --kernel"):
+        ANALYSES["spectral_controls"](cohort, choose(**CHOICES, kernel="linear"))
+
+
+@pytest.fixture(scope="module")
+def learned(cohort):
+    """A study with a missing value, a second target and the shared part of the learned filters."""
+    phenotypes = cohort.phenotypes.copy()
+    phenotypes.iloc[5, 0] = np.nan
+    settings = choose(targets=("weak", "noise"), repeats=1, folds=3)
+    study = open_study(dataclasses.replace(cohort, phenotypes=phenotypes, series=()), settings)
+    family = PowerFamily(AveragedEdges(cohort.edges, study.people.scans), settings, keep=True)
+    return LearnedFilters(study, family)
+
+
+@pytest.mark.parametrize("name", ["learned_bins", "learned_network"])
+def test_learned_filters_predict_every_target(learned, name, monkeypatch):
+    monkeypatch.setattr("fcpower_bids.analyses.spectrum.learned_filters.N_ITERATIONS", 5)
+    result = learned.validate(name)
+    assert result.chosen.shape == (3, 2)
+    assert (result.fold_scores("pearson")[:, 0] > 0.8).all()
+    assert (result.fold_scores("pearson")[:, 1] < 0.6).all()
+    assert sum(np.isnan(each[:, 0]).sum() for each in result.observed) == 1
+
+
+def test_test_people_do_not_touch_a_learned_filter(learned, monkeypatch):
+    monkeypatch.setattr("fcpower_bids.analyses.spectrum.learned_filters.N_ITERATIONS", 3)
+    before = learned.validate("learned_bins")
+    fold, study = learned.study.folds[0], learned.study
+    targets = [dataclasses.replace(each, measures=each.measures.copy()) for each in study.targets]
+    targets[0].measures[fold.test] += 100
+    monkeypatch.setattr(learned, "study", dataclasses.replace(study, targets=targets))
+    np.testing.assert_allclose(learned.validate("learned_bins").predicted[0], before.predicted[0], atol=1e-7)
+
+
+def test_slow_controls_are_opt_in_and_what_needs_more_memory_is_refused(cohort, monkeypatch):
+    for module in ("learned_filters", "controls"):
+        monkeypatch.setattr(f"fcpower_bids.analyses.spectrum.{module}.available_bytes", lambda: 1e5)
+    small = dataclasses.replace(cohort, series=())
+    tables = ANALYSES["spectral_controls"](small, choose(**CHOICES | {"repeats": 1}, slow_controls=True))
+    scores = tables["spectral_controls"].frame.set_index("representation")
+    assert (scores.loc[["learned_bins", "learned_network", "random_filters"], "status"] == "refused").all()
+    assert scores.loc["learned_bins", "reason"].startswith("Learned filters would need 0.0 GB for 90 people")
+    assert "use fewer people" in scores.loc["random_filters", "reason"]
+    assert "random_1" not in scores.index
+
+
+TOLERANCE = 1e-10
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["kept", "computed again"])
+def family(request):
+    cohort = weak_mode_cohort(n_people=10)
+    connectivity = AveragedEdges(cohort.edges, [[i] for i in range(10)])
+    return PowerFamily(connectivity, choose(), keep=request.param)
+
+
+def test_all_modes_are_fc_power_and_single_modes_add_up_to_it(family):
+    whole = family.features(0.35)
+    np.testing.assert_allclose(filtered_features(family, modes(0, 16, 0.35)), whole, atol=1e-12)
+    np.testing.assert_allclose(
+        sum(filtered_features(family, modes(i - 1, i, 0.35)) for i in range(1, 17)), whole, atol=1e-12
+    )
+    five = sum(filtered_features(family, modes(i - 1, i, 0.35)) for i in range(1, 6))
+    np.testing.assert_allclose(filtered_features(family, modes(0, 5, 0.35)), five, atol=1e-12)
+
+
+def test_profile_has_the_numbers_of_the_paper():
+    weights = profile(np.linspace(30, 0.1, 400), TOLERANCE)
+    assert weights[0] == 10
+    assert weights[19] == 1
+    assert (weights[20:380] == 0.01).all()
+    assert weights[380] == 0.5
+    assert weights[399] == 0.05
+    deficient = profile(np.append(np.linspace(30, 0.1, 100), np.zeros(300)), TOLERANCE)
+    assert (deficient[100:] == 0).all()
+    assert deficient[99] == 0.05
+    assert profile(np.array([2.0, 1.0, 0.5]), TOLERANCE)[0] == 10
+
+
+def test_clipping():
+    np.testing.assert_array_equal(clipped(np.array([9.0, 5.0, 2.0, 1e-16]), TOLERANCE), [5, 5, 2, 0])
+
+
+def test_random_filters_are_seeded_and_every_second_one_is_monotone(family):
+    basis = knot_weights(family.eigenvalues, TOLERANCE)[0]
+    drawn, again, other = (list(random_heights(20, seed)) for seed in (1, 1, 2))
+    assert [monotone for monotone, _ in drawn] == [True, False] * 10
+    for (monotone, heights), (_, same), (_, different) in zip(drawn, again, other, strict=True):
+        np.testing.assert_array_equal(heights, same)
+        weights = heights @ basis
+        assert (weights != different @ basis).any()
+        assert ((np.diff(weights) <= 1e-12).all()) == monotone
+        assert weights.min() >= 1e-2 * (1 - 1e-12)
+        assert weights.max() <= 1e2 * (1 + 1e-12)
+
+
+def test_knots_divide_the_range_of_log_lambda_and_leave_out_the_rest():
+    values = np.array([[np.e**7, np.e**2.25, 1.0, 1e-15], [np.e**3, np.e, 1.0, 1.0]])
+    basis = knot_weights(values, TOLERANCE)
+    np.testing.assert_allclose(basis.sum(axis=1), [[1, 1, 1, 0], [1, 1, 1, 1]], atol=1e-12)
+    np.testing.assert_allclose(basis[0, :, 1], [0, 0, 0.75, 0.25, 0, 0, 0, 0], atol=1e-12)
+    assert basis[0, 7, 0] == 1
+    assert basis[1, 3, 0] == pytest.approx(1)
+
+
+@pytest.fixture(scope="module")
+def golden(shared):
+    with np.load(shared / "golden/transforms/transforms_golden.npz") as arrays:
+        return dict(arrays)
+
+
+def make_family(connectomes):
+    edges = vectorise_edges(connectomes, weighted=False)
+    return PowerFamily(AveragedEdges(edges, [[i] for i in range(len(edges))]), choose(), keep=True)
+
+
+@pytest.mark.parametrize(
+    ("metric", "key"),
+    [("euclidean", "euclid"), ("log_euclidean", "logeuclid"), ("cholesky", "chol"), ("log_cholesky", "logchol")],
+)
+def test_distances_agree_with_pyriemann(golden, metric, key):
+    family = make_family(golden["corr"])
+    distances = np.sqrt(squared_distances(metric, family, choose()))
+    np.testing.assert_allclose(distances, golden[f"pyriemann_pairdist_{key}"], rtol=1e-7, atol=1e-6)
+
+
+def test_power_euclidean_distance_is_that_of_the_powers(golden):
+    family = make_family(golden["corr"])
+    squared = squared_distances("power_euclidean", family, choose(alpha=0.35))
+    powers = golden["pyriemann_powm_0.35"]
+    expected = ((powers[:, None] - powers) ** 2).sum(axis=(2, 3))
+    np.testing.assert_allclose(squared, expected, atol=1e-8)
+
+
+def test_dot_products_by_definition():
+    rows = np.random.default_rng(0).standard_normal((7, 40)) + 1
+    centred = rows - rows.mean(axis=1, keepdims=True)
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    expected = {
+        "pearson": correlation_kernel(rows),
+        "cosine": unit @ unit.T,
+        "centred_dot": centred @ centred.T / (centred**2).sum(axis=1).mean(),
+        "raw_dot": rows @ rows.T / (rows**2).sum(axis=1).mean(),
+    }
+    assert set(expected) == set(DOT_PRODUCTS)
+    for name, kernel in expected.items():
+        np.testing.assert_allclose(dot_kernel(name, rows), kernel, rtol=0, atol=1e-12)
+
+
+def test_rbf_kernel_at_the_median_distance():
+    squared = np.array([[0.0, 4.0, 4.0], [4.0, 0.0, 9.0], [4.0, 9.0, 0.0]])
+    kernel = rbf_kernel(squared)
+    np.testing.assert_allclose(np.diag(kernel), 1)
+    assert kernel[0, 1] == pytest.approx(np.exp(-0.5))
+    assert np.linalg.eigvalsh(kernel).min() > 0
+
+
+def test_refusals():
+    edges = demo_cohort(n_people=2, n_volumes=20).edges
+    short = PowerFamily(AveragedEdges(edges, [[i] for i in range(4)]), choose())
+    for metric in ("log_euclidean", "log_cholesky"):
+        with pytest.raises(ValueError, match="rank-deficient"):
+            squared_distances(metric, short, choose())
+        assert np.isfinite(squared_distances(metric, short, choose(shrink_to_identity=0.1))).all()
+    with pytest.raises(ValueError, match="are the same"):
+        rbf_kernel(np.zeros((4, 4)))
+    assert len(METRICS) == 5
+
+
+@pytest.fixture(scope="module")
+def few():
+    return weak_mode_cohort(n_people=40, n_parcels=12)
+
+
+@pytest.fixture(scope="module")
+def spectra(few):
+    matrices = rebuild_matrix(few.edges, diagonal=1.0, weighted=False)
+    values, vectors = zip(*map(eigendecompose, matrices), strict=True)
+    return np.stack(values), np.stack(vectors)
+
+
+@pytest.fixture(scope="module")
+def bins(spectra):
+    return bin_eigenvalues(spectra[0], 6, TOLERANCE)
+
+
+def binned_grams(spectra, bins, alpha):
+    values, vectors = spectra
+    return filter_grams(lambda: vectors, bin_weights(values, bins, alpha, TOLERANCE))
+
+
+@pytest.fixture(scope="module")
+def grams(spectra, bins):
+    return binned_grams(spectra, bins, 1.0)
+
+
+def test_bins_hold_equally_many_and_follow_the_eigenvalues(spectra, bins):
+    counts = np.bincount(bins.members.ravel())
+    assert counts.sum() == spectra[0].size
+    assert np.ptp(counts) <= 1
+    assert (np.diff(bins.centres) > 0).all()
+    assert (np.diff(bins.members, axis=1) <= 0).all()
+
+
+def test_eigenvalues_outside_the_range_are_in_no_bin(spectra):
+    values = spectra[0].copy()
+    values[:, -3:] = 1e-17
+    members = bin_eigenvalues(values, 6, TOLERANCE).members
+    assert (members[:, -3:] == -1).all()
+    assert (members[:, :-3] >= 0).all()
+
+
+@pytest.mark.parametrize("alpha", [0.35, 1.0])
+def test_without_correction_it_is_the_kernel_of_fc_power(spectra, bins, alpha):
+    expected = correlation_kernel(power_features(*spectra, alpha))
+    kernel = binned_grams(spectra, bins, alpha).kernel(np.ones(6))
+    np.testing.assert_allclose(kernel, expected, rtol=0, atol=1e-12)
+
+
+def test_with_corrections_it_is_the_kernel_of_the_filtered_connectomes(spectra, bins, grams):
+    theta = np.random.default_rng(0).standard_normal(6)
+    values, vectors = spectra
+    weights = values * np.exp(theta[bins.members])
+    filtered = (vectors * weights[:, None, :]) @ vectors.swapaxes(1, 2)
+    np.testing.assert_allclose(
+        grams.kernel(np.exp(theta)), correlation_kernel(vectorise_edges(filtered)), rtol=0, atol=1e-12
+    )
+
+
+def test_gradient_of_the_kernel_and_of_the_loss(few, grams):
+    target = few.phenotypes["weak"].to_numpy()
+    inner = np.array_split(np.arange(30), 3)
+
+    def loss(point):
+        return inner_loss(grams.kernel(np.exp(point[:-1])), np.exp(point[-1]), target, inner)[0]
+
+    def gradient(point):
+        coefficients, penalty = np.exp(point[:-1]), np.exp(point[-1])
+        _, by_kernel, by_penalty = inner_loss(grams.kernel(coefficients), penalty, target, inner)
+        return np.append(grams.gradient(coefficients, by_kernel) * coefficients, by_penalty * penalty)
+
+    point = np.append(np.random.default_rng(1).standard_normal(6) / 2, -1.0)
+    expected = optimize.approx_fprime(point, loss, 1e-6)
+    np.testing.assert_allclose(gradient(point), expected, rtol=1e-4, atol=1e-6)
+    assert np.abs(expected).max() > 1e-3
+
+
+def test_gradient_of_the_network(bins):
+    network = NetworkFilter(bins, width=5, seed=2)
+    np.testing.assert_array_equal(network.theta(network.start), 0)
+    rng = np.random.default_rng(3)
+    point, upstream = rng.standard_normal(network.start.size), rng.standard_normal(6)
+    expected = optimize.approx_fprime(point, lambda each: network.theta(each) @ upstream, 1e-7)
+    np.testing.assert_allclose(network.pull_back(point, upstream), expected, rtol=1e-4, atol=1e-5)
+    assert NetworkFilter(bins).start.size == 64 + 64 + 64 * 64 + 64 + 64 + 1
+
+
+@pytest.mark.parametrize("form", [BinnedFilter, NetworkFilter])
+def test_a_filter_learned_from_raw_fc_lifts_the_modes_that_carry_the_target(few, bins, grams, form):
+    target = few.phenotypes["weak"].to_numpy()
+    inner = np.array_split(np.arange(40), 4)
+    theta = learn_filter(grams, form(bins), target, inner)
+    before, after = (inner_loss(grams.kernel(np.exp(each)), 0.1, target, inner)[0] for each in (np.zeros(6), theta))
+    assert after < 0.5 * before
+    assert theta[:3].max() > theta[4:].max() + 1
+    assert np.abs(theta).max() <= 5

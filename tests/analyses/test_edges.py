@@ -1,0 +1,359 @@
+"""Edges through the command: every number against least squares, scipy and networkx on the files that went in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import networkx
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import optimize, special, stats
+
+from fcpower_bids.core.regression.targets import permuted_rows
+from fcpower_bids.outputs.tables import read_json, read_table, write_table
+from fcpower_bids.settings import Settings
+from tests.command import main
+from tests.elsewhere.test_doors import write_list
+from tests.planting.participant_outputs import make_outputs
+
+PEOPLE, PARCELS, PERMUTATIONS, THRESHOLD = 40, 14, 199, 2.2
+UPPER = np.triu_indices(PARCELS, 1)
+NAMES = [f"p{number:02d}" for number in range(PARCELS)]
+PLANTED = [(0, 1), (1, 2), (2, 3), (3, 4)]
+
+
+def run(root: Path, *options: object, code: int = 0) -> Path:
+    asked = ["--analyses", "edges", "--quiet", "--nprocs", "1"]
+    assert main([*map(str, (root / "bids", root / "out", "group", *asked, *options))]) == code
+    return root / "out" / "group"
+
+
+def listed(root: Path) -> tuple[str, str]:
+    return "-d", f"list={root / 'list.tsv'}"
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory):
+    """Connectomes on a list; a chain of four edges grows with the score, and patients lack one; motion disturbs all.
+
+    Some edges of patients are spread far more than those of others, which is one variance ratio for no two edges.
+    """
+    root = tmp_path_factory.mktemp("edges")
+    (root / "bids").mkdir()
+    rng = np.random.default_rng(3)
+    score, motion = rng.standard_normal(PEOPLE), rng.uniform(0.1, 0.5, PEOPLE)
+    patient, site = rng.permutation(np.arange(PEOPLE) % 2), np.arange(PEOPLE) % 3
+    rows = []
+    for person in range(PEOPLE):
+        series = rng.standard_normal((90, PARCELS)) + 2 * motion[person] * rng.standard_normal((90, 1))
+        shared = rng.standard_normal((90, len(PLANTED)))
+        for number, (a, b) in enumerate(PLANTED):
+            series[:, [a, b]] += np.sqrt(max(0.8 + 0.7 * score[person], 0)) * shared[:, [number]]
+        shaken = motion[person] * patient[person] * np.random.default_rng(person).standard_normal(2)
+        series[:, 10:12] += 6 * shaken[0] * np.random.default_rng(99).standard_normal((90, 1))
+        series[:, 12:14] += 6 * shaken[1] * np.random.default_rng(99).standard_normal((90, 1))
+        series[:, [7, 9]] += (1.2 - patient[person]) * rng.standard_normal((90, 1))
+        matrix = np.corrcoef(series.T)
+        pd.DataFrame(matrix, columns=NAMES).to_csv(root / f"{person}.tsv", sep="\t", index=False)
+        about = {"atlas": "Toy", "minutes": 5, "mean_fd": motion[person]}
+        rows.append({"participant_id": f"sub-{person:02d}", "path": f"{person}.tsv", **about})
+    write_list(root, rows)
+    columns = {"score": score, "patient": np.where(patient == 1, "yes", "no"), "site": site, "all_same": 1.0}
+    columns |= {"family": [f"f{number // 2}" for number in range(PEOPLE)], "twice_site": 2.0 * site}
+    columns |= {"few": np.where(np.arange(PEOPLE) < 4, score, np.nan)}
+    table = pd.DataFrame({"participant_id": [row["participant_id"] for row in rows], **columns})
+    table.to_csv(root / "bids" / "participants.tsv", sep="\t", index=False, na_rep="n/a")
+    return root
+
+
+@pytest.fixture(scope="module")
+def results(cohort):
+    options = ["--covariates", "mean_fd", "--permutations", PERMUTATIONS, "--nbs-threshold", THRESHOLD]
+    options += ["--representations", "fc", "fc_power", "fisher_z"]
+    return run(cohort, *listed(cohort), "--targets", "score", "patient", *options)
+
+
+@pytest.fixture(scope="module")
+def inputs(cohort):
+    """Edges of FC and of its Fisher z, targets and motion, from the files."""
+    matrices = np.stack([pd.read_csv(cohort / f"{person}.tsv", sep="\t").to_numpy() for person in range(PEOPLE)])
+    edges = {"fc": matrices[:, UPPER[0], UPPER[1]], "fisher_z": np.arctanh(matrices[:, UPPER[0], UPPER[1]])}
+    table = pd.read_csv(cohort / "bids" / "participants.tsv", sep="\t")
+    motion = pd.read_csv(cohort / "list.tsv", sep="\t")["mean_fd"].to_numpy()
+    targets = {"score": table["score"].to_numpy(), "patient": (table["patient"] == "yes").to_numpy(dtype=float)}
+    return edges, targets, motion
+
+
+def welch(edges, target, motion, order=slice(None)):
+    """Slope, Welch's t, degrees of freedom and plain residual standard deviation, for all edges at once.
+
+    The variance groups are the classes of a target of two; their ratio goes by all edges, and what changes places is
+    over the common spread of the person's class; then the permuted residuals are not fitted to motion again.
+    """
+    design = np.column_stack([np.ones(PEOPLE), motion])
+    tested, edges = [each - design @ np.linalg.lstsq(design, each, rcond=None)[0] for each in (target, edges)]
+    length, classes = np.linalg.norm(tested), np.unique(target)
+    size = np.linalg.norm(edges, axis=0)
+    tested, edges = tested / length, edges / size
+    hat = np.einsum("ij,ji->i", design, np.linalg.pinv(design)) + tested**2
+    if len(classes) > 2:
+        return student(edges, tested[order], design[order], size, length)
+    df = np.array([(1 - hat)[target == one].sum() for one in classes])
+    slope, squares = squares_left(edges, tested, target)
+    own, ratio = shrunk(squares, df)
+    if not isinstance(order, slice):
+        edges = edges / np.sqrt(ratio[(target == classes[1]).astype(int)])[:, None]
+        edges -= design @ np.linalg.lstsq(design, edges, rcond=None)[0]
+        edges /= np.linalg.norm(edges, axis=0)
+        df = np.array([(1 - 1 / PEOPLE - tested**2)[target == one].sum() for one in classes])
+        tested, target = tested[order], target[order]
+        slope, squares = squares_left(edges, tested, target)
+        own, ratio = shrunk(squares, df)
+    variances = squares / df[:, None]
+    common = sum(each / one for each, one in zip(squares, ratio, strict=True)) / df.sum()
+    shares = own[:, None] * variances + ((1 - own) * ratio)[:, None] * common
+    weights = np.array([(tested[target == one] ** 2).sum() for one in classes])
+    variance = weights @ shares
+    of_squares = weights * own / df + weights @ ((1 - own) * ratio) / ratio / df.sum()
+    uncertain = of_squares**2 * df + weights**2 * own * (1 - own) / df
+    freedom = np.clip(variance**2 / (uncertain @ shares**2), df.min(), df.sum())
+    return slope * size / length, slope / np.sqrt(variance), freedom, np.sqrt((1 - slope**2) / (PEOPLE - 3)) * size
+
+
+def student(edges, tested, design, size, length):
+    """The same with one variance."""
+    slope = tested @ edges
+    left = edges - np.outer(tested, slope)
+    left -= design @ np.linalg.lstsq(design, left, rcond=None)[0]
+    deviation = np.sqrt((left**2).sum(axis=0) / (PEOPLE - 3))
+    return slope * size / length, slope / deviation, np.full(slope.shape, PEOPLE - 3.0), deviation * size
+
+
+def squares_left(edges, tested, target):
+    """Product with the tested column, and sums of squares of each class without it."""
+    slope = tested @ edges
+    left = (edges - np.outer(tested, slope)) ** 2
+    return slope, np.array([left[target == one].sum(axis=0) for one in np.unique(target)])
+
+
+def shrunk(squares, df):
+    """Share of an edge's own variance in each of two classes, and their ratios over that of everyone (Smyth 2004)."""
+    log = np.log(squares / df[:, None]) - (special.digamma(df / 2) - np.log(df / 2))[:, None]
+    log = (log - log[::-1]) / 2
+    excess = 2 * log[0].var(ddof=1) - special.polygamma(1, df / 2).sum() / 2
+    ratio = np.exp(log.mean(axis=1))
+    ratio /= (df * ratio).sum() / df.sum()
+    if excess <= 1e-6:
+        return np.zeros(2), ratio
+    prior = 2 * optimize.brentq(lambda x: special.polygamma(1, x) - excess, 1e-8, 1e8)
+    return df / (df + prior), ratio
+
+
+def at_common(t, df):
+    """|t| with the same normal equivalent (Wallace) at the degrees of freedom of the model."""
+    z = (8 * df + 1) / (8 * df + 3) * np.sqrt(df * np.log1p(t**2 / df))
+    all_df = PEOPLE - 3
+    return np.sqrt(all_df * np.expm1((z * (8 * all_df + 3) / (8 * all_df + 1)) ** 2 / all_df))
+
+
+QUESTIONS = [(target, name) for target in ("score", "patient") for name in ("fc", "fisher_z")]
+
+
+def part(folder: Path, table: str, target: str, name: str) -> pd.DataFrame:
+    rows = read_table(folder / f"{table}.tsv")
+    return rows[(rows["target"] == target) & (rows["representation"] == name)].reset_index(drop=True)
+
+
+@pytest.mark.parametrize(("target", "name"), QUESTIONS)
+def test_every_edge_is_what_least_squares_finds_in_the_files(results, inputs, target, name):
+    edges, targets, motion = inputs
+    slope, t, df, deviation = welch(edges[name], targets[target], motion)
+    p, n = 2 * stats.t.sf(np.abs(t), df), UPPER[0].size
+    assert (np.ptp(df) < 1e-9) == (target == "score")
+    rows = part(results, "edges", target, name)
+    assert len(rows) == n, "fewer than a hundred edges are all listed"
+    place = {(NAMES[a], NAMES[b]): number for number, (a, b) in enumerate(zip(*UPPER, strict=True))}
+    order = [place[pair] for pair in zip(rows["parcel_a"], rows["parcel_b"], strict=True)]
+    assert order == np.argsort(-at_common(t, df)).tolist()
+    tolerance = {"rtol": 1e-6, "atol": 1e-8}
+    np.testing.assert_allclose(rows["slope"], slope[order], **tolerance)
+    np.testing.assert_allclose(rows["t"], t[order], **tolerance)
+    np.testing.assert_allclose(rows["p"], p[order], **tolerance)
+    np.testing.assert_allclose(rows["df"], df[order], **tolerance)
+    effect = slope / deviation if target == "patient" else t / np.sqrt(t**2 + PEOPLE - 3)
+    np.testing.assert_allclose(rows["effect"], effect[order], **tolerance)
+    assert set(rows["measure"]) == {"d" if target == "patient" else "r"}
+    assert (rows["ci_low"] < rows["effect"]).all()
+    assert (rows["ci_high"] > rows["effect"]).all()
+
+
+@pytest.mark.parametrize(("target", "name"), QUESTIONS)
+def test_corrected_p_are_those_of_permuted_residuals(results, inputs, target, name):
+    """The model by hand on the permutations of the seed; the same for both representations."""
+    edges, targets, motion = inputs
+    orders = permuted_rows(PEOPLE, PERMUTATIONS, 0)
+    null = np.stack([at_common(*welch(edges[name], targets[target], motion, order)[1:3]) for order in orders])
+    table, rows = part(results, "edges_null", target, name), part(results, "edges", target, name)
+    np.testing.assert_allclose(table["largest_t"], null.max(axis=1), rtol=1e-6)
+    own = at_common(*welch(edges[name], targets[target], motion)[1:3])
+    order, t = np.argsort(-own), np.sort(own)[::-1]
+    corrected = [(1 + (null.max(axis=1) >= each).sum()) / (1 + PERMUTATIONS) for each in t]
+    np.testing.assert_allclose(rows["p_family_wise"], corrected)
+    alone = (1 + (null[:, order] >= t).sum(axis=0)) / (1 + PERMUTATIONS)
+    np.testing.assert_allclose(rows["p_permutation"], alone)
+    pooled = (1 + (null.ravel() >= t[:, None] - 0.001).sum(axis=1)) / (1 + null.size)
+    np.testing.assert_allclose(rows["q"], stats.false_discovery_control(pooled), rtol=0.03, atol=1e-4)
+
+
+@pytest.mark.parametrize(("target", "name"), QUESTIONS)
+def test_matrices_hold_every_edge(results, inputs, target, name):
+    """pandas reads them as any program does; they are those of least squares and of the table."""
+    edges, targets, motion = inputs
+    slope, t, *_ = welch(edges[name], targets[target], motion)
+    for label, expected in (("t", t), ("slope", slope)):
+        path = results / f"edges_{label}_target-{target}-{name.replace('_', '-')}.tsv"
+        matrix = pd.read_csv(path, sep="\t", index_col="Node", na_values="n/a")
+        assert matrix.index.tolist() == matrix.columns.tolist() == NAMES
+        np.testing.assert_allclose(matrix.to_numpy()[UPPER], expected, rtol=1e-6, atol=1e-8)
+        np.testing.assert_array_equal(matrix.to_numpy(), matrix.to_numpy().T)
+        assert np.isnan(np.diag(matrix)).all()
+    assert read_json(path.with_suffix(".json"))["Statistic"] == "slope"
+    matrix = pd.read_csv(results / f"edges_p_target-{target}-{name.replace('_', '-')}.tsv", sep="\t", index_col="Node")
+    rows = part(results, "edges", target, name)
+    listed_p = [matrix.loc[a, b] for a, b in zip(rows["parcel_a"], rows["parcel_b"], strict=True)]
+    np.testing.assert_allclose(listed_p, rows["p_family_wise"])
+
+
+def networks_of(t: np.ndarray, fewest: int = 2) -> np.ndarray:
+    """Edges, parcels and sign of every network of so many edges above the threshold, by networkx."""
+    found = []
+    for sign in (1, -1):
+        graph = networkx.Graph()
+        for i, j, value in zip(*UPPER, sign * t, strict=True):
+            if value > THRESHOLD:
+                graph.add_edge(i, j)
+        parts = [graph.subgraph(each) for each in networkx.connected_components(graph)]
+        found += [(p.number_of_edges(), len(p), sign) for p in parts if p.number_of_edges() >= fewest]
+    return np.array(found, dtype=float).reshape(-1, 3)
+
+
+@pytest.mark.parametrize(("target", "name"), QUESTIONS)
+def test_networks_of_edges_are_those_of_networkx(results, inputs, target, name):
+    edges, targets, motion = inputs
+    t, df = welch(edges[name], targets[target], motion)[1:3]
+    expected = networks_of(np.sign(t) * at_common(t, df))
+    rows, null = part(results, "edges_components", target, name), part(results, "edges_null", target, name)
+    ours = rows.assign(sign=rows["sign"].map({"stronger": 1, "weaker": -1}))
+    ours = ours[["n_edges", "n_parcels", "sign"]].to_numpy(dtype=float)
+    np.testing.assert_array_equal(-ours[:, 0], np.sort(-ours[:, 0]))
+    assert sorted(map(tuple, ours)) == sorted(map(tuple, expected))
+    p = [(1 + (null["extent"] >= each).sum()) / (1 + PERMUTATIONS) for each in rows["n_edges"]]
+    np.testing.assert_allclose(rows["p_extent"], p)
+    for order, row in zip(permuted_rows(PEOPLE, PERMUTATIONS, 0)[:40], null.itertuples(), strict=False):
+        t, df = welch(edges[name], targets[target], motion, order)[1:3]
+        drawn = networks_of(np.sign(t) * at_common(t, df), fewest=1)
+        assert row.extent == drawn[:, 0].max(initial=0)
+    members = part(results, "edges", target, name)["component"].value_counts()
+    assert {int(number): count for number, count in members.items()} == dict(
+        zip(rows["component"], rows["n_edges"], strict=True)
+    )
+
+
+@pytest.mark.parametrize(("target", "name"), QUESTIONS)
+def test_the_summary_follows_from_the_tables(results, target, name):
+    row = part(results, "edges_summary", target, name).iloc[0]
+    rows, null = part(results, "edges", target, name), part(results, "edges_null", target, name)
+    components = part(results, "edges_components", target, name)
+    hits = rows[rows["p_family_wise"] < 0.05]
+    counts = {"n_people": PEOPLE, "n_covariates": 1, "n_sites": 1, "df": PEOPLE - 3, "n_edges": UPPER[0].size}
+    counts |= {"n_permutations": PERMUTATIONS, "n_family_wise": len(hits), "n_stronger": (hits["t"] > 0).sum()}
+    counts |= {"n_fdr": (rows["q"] < 0.05).sum(), "n_components": len(components), "threshold": THRESHOLD}
+    assert {key: row[key] for key in counts} == pytest.approx(counts)
+    assert row["smallest_p"] == 1 / (1 + PERMUTATIONS)
+    assert row["p_family_wise"] == rows["p_family_wise"].min()
+    assert row["p_component"] == components["p_extent"].min()
+    assert row["effect_largest"] == rows["effect"].iloc[0]
+    both = np.maximum(*(part(results, "edges_null", target, each)["largest_t"] for each in ("fc", "fisher_z")))
+    assert row["p_max"] == pytest.approx(
+        (1 + (both >= at_common(*rows[["t", "df"]].iloc[0])).sum()) / (1 + PERMUTATIONS)
+    )
+    needed = row["t_needed"]
+    assert (1 + (null["largest_t"] > needed).sum()) / (1 + PERMUTATIONS) < 0.05
+    assert (1 + (null["largest_t"] >= needed).sum()) / (1 + PERMUTATIONS) >= 0.05
+
+
+@pytest.mark.parametrize(("permutations", "name"), [(9, "undecided"), (0, "untested")])
+def test_too_few_permutations_decide_nothing(cohort, permutations, name):
+    options = ["--targets", "score", "--representations", "fc", "--permutations", permutations, "--name", name]
+    folder = run(cohort, *listed(cohort), *options) / name
+    (row,) = read_table(folder / "edges_summary.tsv").to_dict("records")
+    assert not row["smallest_p"] < 0.05
+    assert not row["n_family_wise"] > 0
+
+
+def test_a_target_that_is_a_site_is_found_by_free_permutation_and_refused_within_sites(cohort, capsys):
+    """Within sites nothing is left of it; families are exchanged whole, so their members stay together."""
+    options = [*listed(cohort), "--permutations", 49, "--representations", "fc"]
+    run(cohort, *options, "--name", "site", "--targets", "twice_site", "--site-column", "site", code=3)
+    assert "Target 'twice_site': Covariates and sites explain the target completely" in capsys.readouterr().err
+    both = ["--site-column", "site", "--family-column", "family"]
+    folder = run(cohort, *options, "--name", "blocks", "--targets", "score", *both) / "blocks"
+    row = part(folder, "edges_summary", "score", "fc").iloc[0]
+    assert row[["n_sites", "df"]].tolist() == [3, PEOPLE - 4]
+    rows = part(folder, "edges", "score", "fc")
+    assert row["n_variances"] == 3
+    assert rows["p"].isna().all(), "relatives are not independent"
+    assert rows["q"].min() < rows["p_permutation"].min() * len(rows), "q is not bounded by the permutations"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--targets", "all_same"], "'all_same' is constant"),
+        (["--targets", "few"], "are needed. Name fewer --covariates, add people, or leave edges out of --analyses."),
+        (["--targets", "score", "--representations", "embedding"], "no embeddings"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_anything_is_written(cohort, options, said, capsys):
+    folder = run(cohort, *listed(cohort), "--name", "refused", *options, "--covariates", "mean_fd", code=3)
+    assert said in capsys.readouterr().err
+    assert not list((folder / "refused").glob("edges*"))
+
+
+def test_a_threshold_that_is_none_is_refused(cohort, capsys):
+    run(cohort, "--nbs-threshold", "0", code=2)
+    assert "nbs_threshold 0.0 is a size of t and must be above 0" in capsys.readouterr().err
+
+
+def plant_places(made: Settings) -> dict[str, list[float]]:
+    """Where the parcels are, in the copy of the atlas."""
+    (path,) = (made.output_dir / "sourcedata" / "atlases").rglob("*_dseg.tsv")
+    table = read_table(path)
+    places = np.random.default_rng(0).uniform(-50, 50, (len(table), 3)).round(1)
+    write_table(path, table.assign(**dict(zip("xyz", places.T, strict=True))))
+    return {str(name): place for name, place in zip(table["name"], places.tolist(), strict=True)}
+
+
+@pytest.fixture(scope="module")
+def placed(tmp_path_factory):
+    """Participant outputs whose parcels have networks and places; one target is an edge. Results, matrices, places."""
+    root = tmp_path_factory.mktemp("placed")
+    made = make_outputs(root, 16, "a")
+    files = sorted(made.output_dir.rglob("*stat-pearsoncorrelation_relmat.tsv"))
+    matrices = np.stack([pd.read_csv(file, sep="\t", index_col=0).to_numpy() for file in files])
+    places, table = plant_places(made), read_table(made.bids_dir / "participants.tsv")
+    write_table(made.bids_dir / "participants.tsv", table.assign(edge=matrices[:, 0, 1]))
+    options = ["--permutations", 99, "--min-time", 60, "--representations", "fc"]
+    return run(root, "--targets", "age", "edge", *options), matrices, table["age"].to_numpy(), places
+
+
+def test_significant_edges_are_drawn_in_a_brain_and_no_others(placed):
+    folder, _, _, places = placed
+    assert read_json(folder / "edges.json")["Centroids"] == places
+    drawn = (part(folder, "edges", "edge", "fc")["p_family_wise"] < 0.05).sum()
+    assert drawn >= 1
+    assert (part(folder, "edges", "age", "fc")["p_family_wise"] >= 0.05).all()
+    page = (folder.parent / "group.html").read_text(encoding="utf-8")
+    said = f"{drawn} connection{'s' if drawn > 1 else ''} in a brain seen from the left"
+    assert page.count("in a brain seen from the left") == page.count(said) == 1

@@ -1,0 +1,132 @@
+"""Every representation under one probe: what carries the signal wins, and each number is what its referee gives."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binomtest
+from sklearn.linear_model import RidgeCV
+from sklearn.preprocessing import StandardScaler
+
+from fcpower_bids.analyses.catalogue import ANALYSES
+from fcpower_bids.core.identification import identify
+from tests.analyses.cohorts import choose
+from tests.analyses.conftest import TARGETS
+
+FULL, WINDOW, NOISE = "embedding:full", "embedding:window", "embedding:noise"
+
+
+@pytest.fixture(scope="module")
+def equipped(cohort):
+    """Embeddings of a good encoder, of the same one on windows, and of one that saw nothing."""
+    rng = np.random.default_rng(5)
+    score = cohort.phenotypes["planted_score"].loc[cohort.scans["participant_id"]].to_numpy()
+    person = pd.factorize(cohort.scans["participant_id"])[0]
+    trait = rng.standard_normal((60, 16))[person]
+    trait[:, 0] += 2 * (score - score.mean()) / score.std()
+    full = trait + 0.3 * rng.standard_normal(trait.shape)
+    window = trait + 2.0 * rng.standard_normal(trait.shape)
+    noise = rng.standard_normal(trait.shape)
+    return dataclasses.replace(
+        cohort,
+        series=(),
+        embeddings={"full": full, "window": window, "noise": noise},
+        embedding_facts={
+            "full": {"n_parameters": 850_000, "n_parcels": 450, "parcellation": "Sch-450", "read": "sequence"},
+            "window": {"n_parameters": 850_000, "n_parcels": 450, "parcellation": "Sch-450", "read": "windows"},
+        },
+        phenotypes=cohort.phenotypes.assign(high=np.where(cohort.phenotypes["planted_score"] > 100, "yes", "no")),
+    )
+
+
+@pytest.fixture(scope="module")
+def tables(equipped):
+    targets = ("planted_score", "null_score", "high")
+    return ANALYSES["encoder_comparison"](equipped, choose(**{**TARGETS, "targets": targets}))
+
+
+def test_inputs_come_from_sidecars_or_are_said_to_be_unknown(tables, equipped):
+    rows = tables["encoders"].frame.drop_duplicates("representation").set_index("representation")
+    n_edges = equipped.edges.shape[1]
+    assert rows.loc["fc", ["params", "parcels", "scan"]].tolist() == [n_edges, len(equipped.parcels), "full"]
+    assert rows.loc[WINDOW, ["params", "parcels", "atlas", "scan"]].tolist() == [850_000, 450, "Sch-450", "windows"]
+    assert rows.loc[NOISE, ["params", "parcels", "atlas", "scan"]].tolist() == ["n/a"] * 4
+    assert tables["encoders"].facts["InputsNotKnown"].endswith(f": {NOISE}.")
+
+
+@pytest.mark.parametrize("fitted_to", ["cohort", "fold"])
+def test_the_probe_is_ridge_on_z_scored_features(equipped, fitted_to):
+    """scikit-learn's ridge with the penalty of the row gives the prediction scores of the row."""
+    names = sorted(set(equipped.scans["participant_id"]))
+    person = equipped.scans["participant_id"].to_numpy()
+    features = np.stack([equipped.embeddings["full"][person == name].mean(axis=0) for name in names])
+    y = equipped.phenotypes.loc[names, "planted_score"].to_numpy()
+    settings = choose(**TARGETS, representations=(FULL,), kernel="linear", fit_transforms_on=fitted_to)
+    prediction = ANALYSES["prediction"](equipped, settings)
+    folds = prediction["folds"].frame
+    rows = prediction["prediction"].frame.query("target == 'planted_score'").set_index(["repeat", "fold"])
+    for fold in range(5):
+        part = folds[(folds["repeat"] == 1) & (folds["fold"] == fold)].set_index("participant_id").loc[names]
+        train, test = ((part["role"] == role).to_numpy() for role in ("train", "test"))
+        row, scaler = rows.loc[(1, fold)], StandardScaler().fit(features[train] if fitted_to == "fold" else features)
+        scaled = scaler.transform(features)
+        model = RidgeCV([row["penalty"]]).fit(scaled[train], y[train])
+        assert row["r"] == pytest.approx(np.corrcoef(model.predict(scaled[test]), y[test])[0, 1], abs=1e-8)
+
+
+def test_pairs_have_corrected_tests_per_target_and_mcnemar_for_identification(tables, equipped):
+    frame = tables["encoder_comparisons"].frame
+    assert frame.groupby("target").size().to_dict() == {
+        "planted_score": 10, "null_score": 10, "high": 10, "identification": 10,
+    }  # fmt: skip
+    row = frame.query("target == 'planted_score' and representation == @FULL and reference == 'fc'").iloc[0]
+    scores = tables["encoder_folds"].frame.query("target == 'planted_score'")
+    scores = scores.pivot_table("r", ["repeat", "fold"], "representation")
+    assert row["mean_difference"] == pytest.approx((scores[FULL] - scores["fc"]).mean())
+    pair = frame.query("target == 'identification' and representation == @WINDOW and reference == @FULL").iloc[0]
+    scans = equipped.scans
+    hits = {
+        label: identify(np.corrcoef(equipped.embeddings[label]), scans["participant_id"], scans["session"]).credit == 1
+        for label in ("full", "window")
+    }
+    alone = int((hits["window"] & ~hits["full"]).sum()), int((hits["full"] & ~hits["window"]).sum())
+    assert (pair["only_representation"], pair["only_reference"]) == alone
+    assert pair["p_two_sided"] == pytest.approx(binomtest(alone[0], sum(alone), 0.5).pvalue)
+    for name, table in tables.items():
+        assert list(table.frame.columns) == list(table.columns), name
+
+
+def test_pooled_and_per_fold_scores_are_those_of_the_prediction(tables, equipped):
+    prediction = ANALYSES["prediction"](equipped, choose(**TARGETS, kernel="linear", representations=("fc", WINDOW)))
+    expected = prediction["prediction_summary"].frame.set_index(["target", "representation"])
+    ours = tables["encoders"].frame.set_index(["target", "representation"])
+    for name in ("fc", WINDOW):
+        row, other = ours.loc["planted_score", name], expected.loc["planted_score", name]
+        np.testing.assert_allclose(
+            [row["pooled"], row["fold_mean"], row["fold_sd"]],
+            [other["r_pooled_mean"], other["r_fold_mean"], other["r_fold_sd"]],
+            rtol=1e-9,
+        )
+
+
+def test_one_session_is_no_identification_and_no_phenotypes_no_prediction(equipped):
+    one = equipped.scans["session"] == "a"
+    single = dataclasses.replace(
+        equipped,
+        scans=equipped.scans[one].reset_index(drop=True),
+        edges=equipped.edges[one.to_numpy()],
+        embeddings={"full": equipped.embeddings["full"][one.to_numpy()]},
+    )
+    run = ANALYSES["encoder_comparison"]
+    tables = run(single, choose(**TARGETS, representations=("fc",)))
+    assert "identification" not in set(tables["encoders"].frame["target"])
+    nothing = pd.DataFrame(index=equipped.phenotypes.index)
+    tables = run(dataclasses.replace(equipped, phenotypes=nothing), choose())
+    assert set(tables) == {"encoders", "encoder_comparisons"}
+    with pytest.raises(ValueError, match="phenotypes to predict, or two people with two sessions"):
+        run(dataclasses.replace(single, phenotypes=nothing), choose())
+    with pytest.raises(ValueError, match="two representations or more"):
+        run(dataclasses.replace(single, embeddings={}), choose(representations=("fc",)))

@@ -1,0 +1,100 @@
+"""The same people and folds under every parcellation; a parcellation without the signal is worse on them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcpower_bids.analyses import ALL, OF_COHORTS, analyses_to_run
+from fcpower_bids.analyses.catalogue import ANALYSES
+from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
+from tests.analyses.cohorts import choose, cohort_of
+from tests.analyses.conftest import TARGETS
+
+
+def fewer_parcels(cohort, n_parcels):
+    """The cohort seen through its first parcels only."""
+    cut = [rebuild_matrix(row, 1.0, weighted=False)[:n_parcels, :n_parcels] for row in np.asarray(cohort.edges)]
+    edges = np.stack([vectorise_edges(each, weighted=False) for each in cut])
+    return cohort_of(
+        edges,
+        cohort.scans[["participant_id", "session", "seconds", "mean_fd", "n_runs"]].to_numpy().tolist(),
+        cohort.phenotypes,
+    )
+
+
+@pytest.fixture(scope="module")
+def cohorts(cohort):
+    """All parcels; a quarter of them; and noise with two people fewer."""
+    whole = dataclasses.replace(cohort, series=())
+    noise = np.tanh(np.random.default_rng(0).normal(0, 0.3, (len(cohort.scans) - 4, 66)))
+    rows = cohort.scans.iloc[4:][["participant_id", "session", "seconds", "mean_fd", "n_runs"]].to_numpy().tolist()
+    few = fewer_parcels(cohort, len(cohort.parcels) // 4)
+    return {"whole": whole, "part": few, "noise": cohort_of(noise, rows, cohort.phenotypes)}
+
+
+@pytest.fixture(scope="module")
+def tables(cohorts):
+    return ANALYSES["parcellation_sweep"](cohorts, choose(**TARGETS))
+
+
+def test_the_planted_phenotype_needs_the_parcels_that_carry_it(tables):
+    shared = tables["parcellation_sweep"].frame.query("people == 'shared' and target == 'planted_score'")
+    means = shared[shared["representation"] == "fc_power"].groupby("atlas")["r"].mean()
+    assert means["whole"] > 0.5
+    assert means["whole"] > means["part"]
+    assert abs(means["noise"]) < 0.3
+    row = tables["parcellation_comparisons"].frame.set_index(["target", "representation", "atlas", "reference"])
+    row = row.loc["planted_score", "fc_power", "noise", "whole"]
+    assert row["mean_difference"] == pytest.approx(means["noise"] - means["whole"])
+    assert row["p_less"] < 0.05
+
+
+def test_people_and_folds_are_shared_and_the_bridge_has_everyone(tables, predicted):
+    frame = tables["parcellation_sweep"].frame
+    shared = frame[frame["people"] == "shared"]
+    assert (shared["n_people"] == 58).all()
+    assert set(frame[frame["people"] == "own"]["atlas"]) == {"whole", "part"}
+    sizes = shared.pivot_table("n_test", ["target", "repeat", "fold"], "atlas")
+    assert sizes.eq(sizes["whole"], axis=0).all().all()
+    # The bridge: the rows of all people are those that the prediction gives for this parcellation alone.
+    keys = ["target", "representation", "repeat", "fold"]
+    bridge = frame.query("people == 'own' and atlas == 'whole'").set_index(keys)["r"].sort_index()
+    alone = predicted["prediction"].frame.set_index(keys)["r"].sort_index()
+    pd.testing.assert_series_equal(bridge, alone, rtol=1e-9)
+
+
+def test_gains_within_a_parcellation(tables):
+    frame = tables["parcellation_sweep"].frame
+    gains = tables["parcellation_gains"].frame.set_index(["atlas", "people", "target"])
+    row = gains.loc["whole", "shared", "planted_score"]
+    own = frame.query("atlas == 'whole' and people == 'shared' and target == 'planted_score'")
+    scores = own.pivot_table("r", ["repeat", "fold"], "representation")
+    assert (row["representation"], row["reference"]) == ("fc_power", "fc")
+    assert row["mean_difference"] == pytest.approx((scores["fc_power"] - scores["fc"]).mean())
+    assert row["folds_won"] == (scores["fc_power"] > scores["fc"]).sum()
+    assert len(frame) == (3 + 2) * 2 * 2 * 10
+
+
+def test_what_cannot_be_compared_is_refused_in_one_sentence(cohorts):
+    sweep = ANALYSES["parcellation_sweep"]
+    with pytest.raises(ValueError, match="two parcellations or more, and there is whole;"):
+        sweep({"whole": cohorts["whole"]}, choose(**TARGETS))
+    other = dataclasses.replace(cohorts["part"], scans=cohorts["part"].scans.assign(session="z"))
+    with pytest.raises(ValueError, match="No scan is described by all of the parcellations whole, part"):
+        sweep({"whole": cohorts["whole"], "part": other}, choose(**TARGETS))
+    with pytest.raises(ValueError, match="add fc or fc_power"):
+        sweep(cohorts, choose(**TARGETS, representations=("embedding",)))
+    half = dataclasses.replace(cohorts["part"], phenotypes=cohorts["part"].phenotypes.iloc[20:])
+    with pytest.raises(ValueError, match="other phenotypes"):
+        sweep({"whole": cohorts["whole"], "part": half}, choose(**TARGETS))
+
+
+def test_all_stands_for_every_analysis():
+    assert analyses_to_run(choose(analyses=(ALL,))) == tuple(ANALYSES)
+    first, *others = analyses_to_run(choose(analyses=("qc_fc", ALL)))
+    assert {first, *others} == set(ANALYSES) > OF_COHORTS
+    assert first == "qc_fc"

@@ -1,0 +1,419 @@
+"""Inference against published examples, closed forms, loops and simulation."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fcpower_bids.core.differences import (
+    adjust_p_values,
+    corrected_resampled_t,
+    exact_mcnemar,
+    false_discovery_rates,
+    largest_of_permutations,
+    permutation_p_value,
+    sign_flip_p_value,
+    subject_bootstrap,
+    sum_by_block,
+)
+from fcpower_bids.core.identification import (
+    compare_identification,
+    disattenuated_ceiling,
+    identifiability,
+    identify,
+    identify_within,
+    permutation_null,
+    spearman_brown,
+    split_half_reliability,
+)
+
+
+@pytest.fixture(scope="module")
+def golden(shared):
+    return json.loads((shared / "golden" / "stats" / "stats_golden.json").read_text())
+
+
+def test_corrected_t_reproduces_the_documented_example(golden):
+    example, baycomp = golden["sklearn_example"], golden["baycomp"]
+    result = corrected_resampled_t(example["diff"], example["n_train"], example["n_test"])
+    one_sided = min(result.p_greater, result.p_less)
+    assert abs(result.t) == pytest.approx(example["t"], rel=1e-10)
+    assert one_sided == pytest.approx(example["p_one_sided"], rel=1e-10)
+    assert round(abs(result.t), 3) == example["documented"]["t"]
+    assert round(one_sided, 3) == example["documented"]["p"]
+    assert result.df == baycomp["df"]
+    assert abs(result.mean) == pytest.approx(abs(baycomp["mean"]))
+    assert (result.mean / result.t) ** 2 == pytest.approx(baycomp["var"])
+    assert sorted([result.p_greater, result.p_less]) == pytest.approx(sorted([baycomp["p_left"], baycomp["p_right"]]))
+
+
+def test_without_a_test_set_to_correct_for_it_is_the_paired_t_test():
+    d = np.random.default_rng(0).standard_normal(12)
+    result, expected = corrected_resampled_t(d, 10**12, 1), stats.ttest_1samp(d, 0)
+    assert result.t == pytest.approx(expected.statistic, rel=1e-6)
+    assert result.p_two_sided == pytest.approx(expected.pvalue, rel=1e-6)
+    interval = expected.confidence_interval()
+    np.testing.assert_allclose([result.low, result.high], [interval.low, interval.high], rtol=1e-6)
+
+
+def test_repeats_of_leave_one_site_out_count_once():
+    sites = [range(0, 30), range(30, 50), range(50, 60), range(60, 100)]
+    n_test = np.array([len(site) for site in sites])
+    d = np.array([0.03, 0.01, 0.05, 0.02])
+    once = corrected_resampled_t(d, 100 - n_test, n_test)
+    noise = np.array([0.01, -0.01])[:, None] * np.ones(4)
+    repeats = corrected_resampled_t(
+        (d + noise).ravel(), np.tile(100 - n_test, 2), np.tile(n_test, 2), [list(site)[::-1] for site in sites] * 2
+    )
+    assert (repeats.n_folds, repeats.n_distinct, repeats.df) == (8, 4, 3)
+    assert repeats.t == pytest.approx(once.t)
+    # Four sites: the ratio is 1/3 whatever their sizes.
+    assert once.t == pytest.approx(d.mean() / np.sqrt((1 / 4 + 1 / 3) * d.var(ddof=1)))
+
+
+def test_folds_without_a_score_are_left_out_and_counted():
+    d = np.array([0.1, np.nan, 0.2, 0.4])
+    result, without = corrected_resampled_t(d, 9, 1), corrected_resampled_t(d[[0, 2, 3]], 9, 1)
+    assert (result.n_skipped, result.n_distinct) == (1, 3)
+    assert result.t == without.t
+
+
+def test_differences_without_spread_are_decided_by_their_sign():
+    nothing = corrected_resampled_t(np.zeros(5), 9, 1)
+    assert (nothing.t, nothing.p_two_sided, nothing.p_greater) == (0, 1, 0.5)
+    always = corrected_resampled_t(np.full(5, 0.1), 9, 1)
+    assert (always.t, always.p_two_sided, always.p_less) == (np.inf, 0, 1)
+    assert np.isnan(corrected_resampled_t([0.1], 9, 1).p_two_sided)
+    assert np.isnan(corrected_resampled_t([np.nan, np.nan], 9, 1).mean)
+
+
+def test_numbers_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="2 test sets"):
+        corrected_resampled_t([1.0, 2.0, 3.0], 9, 1, [[1], [2]])
+    with pytest.raises(ValueError, match="subjects to train"):
+        corrected_resampled_t([1.0, 2.0, 3.0], 9, 0)
+
+
+def test_exact_mcnemar_reproduces_statsmodels(golden):
+    for case in golden["mcnemar"]:
+        assert exact_mcnemar(case["b"], case["c"]) == pytest.approx(case["p_exact"], rel=1e-10)
+        assert exact_mcnemar(case["c"], case["b"]) == pytest.approx(case["p_exact"], rel=1e-10)
+    assert exact_mcnemar(0, 0) == 1
+
+
+def test_adjustments_by_hand_and_missing_tests_stay_missing():
+    p = np.array([0.01, np.nan, 0.04, 0.03, 0.005])
+    np.testing.assert_allclose(adjust_p_values(p), [0.03, np.nan, 0.06, 0.06, 0.02])
+    assert np.isnan(adjust_p_values([np.nan])).all()
+
+
+def test_bootstrap_has_the_standard_error_of_a_mean_and_resamples_people_with_all_their_rows():
+    values = np.random.default_rng(2).standard_normal(200)
+    once = subject_bootstrap(values, seed=1, n_draws=4000)
+    assert once.sd == pytest.approx(values.std() / np.sqrt(200), rel=0.05)
+    assert once.low < once.mean < once.high
+    people = np.repeat(np.arange(200).astype(str), 2)
+    twice = subject_bootstrap(np.repeat(values, 2), people, seed=1, n_draws=4000)
+    # The same rows twice are no new evidence.
+    assert twice.sd == pytest.approx(values.std() / np.sqrt(200), rel=0.05)
+    np.testing.assert_array_equal(once.draws, subject_bootstrap(values, seed=1, n_draws=4000).draws)
+
+
+def test_p_value_counts_the_observed_statistic_and_ties():
+    null = np.array([0.1, 0.2, 0.3, -0.4])
+    assert permutation_p_value(0.5, null) == 1 / 5
+    assert permutation_p_value(0.3, null) == 2 / 5
+    assert permutation_p_value(0.1 + 0.2, null) == 2 / 5
+    with pytest.raises(ValueError, match="not a number"):
+        permutation_p_value(np.nan, null)
+
+
+def test_false_discovery_rates_are_those_of_scipy_and_missing_ones_stay_so():
+    rng = np.random.default_rng(0)
+    for p in (rng.random(500) ** 2, np.round(rng.random(500), 1), np.array([0.2])):
+        np.testing.assert_array_equal(false_discovery_rates(p), stats.false_discovery_control(p))
+        gaps = np.insert(p, [0, len(p)], np.nan)
+        np.testing.assert_array_equal(false_discovery_rates(gaps)[1:-1], stats.false_discovery_control(p))
+        assert np.isnan(false_discovery_rates(gaps)[[0, -1]]).all()
+    assert np.isnan(false_discovery_rates(np.full(3, np.nan))).all()
+
+
+@pytest.mark.parametrize(
+    "values", [[1, 1, 1, -1], [2, 1, 0, -1, 2], [0.5, 1 / 3, -1, 1, 2], [1.0], [0.1234567, 2.7, -1]]
+)
+def test_all_flips_by_hand(values):
+    sums = [abs(np.dot(signs, values)) for signs in product((-1, 1), repeat=len(values))]
+    exact = np.mean(np.array(sums) >= abs(sum(values)) - 1e-9)
+    assert sign_flip_p_value(values, n_flips=40_000) == pytest.approx(exact, abs=0.01 if 0.1234567 in values else 1e-12)
+
+
+def test_one_search_each_is_mcnemar():
+    assert sign_flip_p_value([1] * 9 + [-1] * 2 + [0] * 30) == pytest.approx(exact_mcnemar(9, 2))
+
+
+def test_a_person_who_is_found_twice_counts_once():
+    searches = [1] * 24
+    people = np.repeat(np.arange(12), 2)
+    assert sign_flip_p_value(sum_by_block(searches, people)) == pytest.approx(2 * 0.5**12)
+    assert exact_mcnemar(24, 0) == pytest.approx(2 * 0.5**24)
+
+
+def test_nothing_and_no_difference():
+    assert np.isnan(sign_flip_p_value([]))
+    assert sign_flip_p_value([0.0, 0.0]) == 1
+    assert sign_flip_p_value([3.0, 1.0]) == sign_flip_p_value([-3.0, -1.0])
+    with pytest.raises(ValueError, match="not a number"):
+        sign_flip_p_value([1.0, np.nan])
+
+
+def test_type_one_error():
+    rng = np.random.default_rng(0)
+    p_values = [sign_flip_p_value(rng.standard_normal(20), n_flips=199, seed=i) for i in range(400)]
+    assert 0.02 < np.mean(np.array(p_values) <= 0.05) < 0.085
+
+
+def test_the_largest_of_each_permutation():
+    rng = np.random.default_rng(0)
+    null = rng.standard_normal((99, 3))
+    observed = np.array([0.4, 2.2, np.nan])
+    p_values, needed = largest_of_permutations(observed, null)
+    largest = null.max(axis=1)
+    assert p_values[:2] == pytest.approx([(1 + (largest >= value).sum()) / 100 for value in observed[:2]])
+    assert np.isnan(p_values[2])
+    assert largest_of_permutations([needed + 1e-9], null)[0][0] < 0.05 <= largest_of_permutations([needed], null)[0][0]
+    assert largest_of_permutations([9.0], null[:18])[1] == np.inf
+    assert np.isfinite(largest_of_permutations([9.0], null[:20])[1])
+
+
+def test_the_papers_ceiling():
+    # Reliability 0.830 of FC^alpha* and r = 0.624 give the ceiling 0.655, and 0.624 is 95 % of it.
+    ceiling = disattenuated_ceiling(0.624, 0.830)
+    assert round(ceiling, 3) == 0.655
+    assert round(0.624 / ceiling, 2) == 0.95
+    assert np.isnan(disattenuated_ceiling(0.5, -0.1))
+    assert np.isnan(disattenuated_ceiling(-0.1, 0.5)), "what is not predicted has no ceiling"
+    assert disattenuated_ceiling(0.4, 1.0) == pytest.approx(0.4)
+
+
+def test_spearman_brown_by_hand():
+    assert spearman_brown(0.5) == pytest.approx(2 / 3)
+    assert np.isnan(spearman_brown(-1.0))
+
+
+def test_split_half_finds_the_reliability_that_was_put_in():
+    rng = np.random.default_rng(4)
+    truth = rng.standard_normal(4000)
+    halves = truth + np.sqrt(2 / 3) * rng.standard_normal((2, 3, 4000))
+    result = split_half_reliability(*halves)
+    assert result.mean == pytest.approx(0.6, abs=0.02)
+    assert result.full == pytest.approx(0.75, abs=0.02)
+    assert result.correlations.shape == (3,)
+    assert result.correlations[0] == pytest.approx(np.corrcoef(halves[0, 0], halves[1, 0])[0, 1])
+    # Both halves together correlate with the truth as the reliability says.
+    together = np.corrcoef(halves.mean(axis=0)[0], truth)[0, 1]
+    assert together == pytest.approx(np.sqrt(result.full), abs=0.02)
+
+
+def test_missing_subjects_are_left_out_and_constant_halves_are_nan():
+    first = np.array([[1.0, 2, 3, 4, np.nan], [1, 1, 1, 1, 1]])
+    second = np.array([[2.0, 1, 4, 3, 9], [1, 2, 3, 4, 5]])
+    result = split_half_reliability(first, second)
+    np.testing.assert_allclose(result.correlations, [0.6, np.nan])
+    assert result.mean == pytest.approx(0.6)
+    assert np.isnan(result.sd)
+    with pytest.raises(ValueError, match="different shapes"):
+        split_half_reliability(first, second[:, :4])
+    assert np.isnan(split_half_reliability(first[1], second[1]).full)
+
+
+NINE, TWICE = np.repeat(np.arange(9), 2), np.tile(["a", "b"], 9)
+
+
+def test_means_and_d_prime_by_definition():
+    similarity = np.corrcoef(np.random.default_rng(0).standard_normal((18, 12)))
+    result = identifiability(similarity, NINE, TWICE)
+    block = similarity[::2, 1::2]
+    own, others = np.diag(block), block[~np.eye(9, dtype=bool)]
+    assert result.i_self == pytest.approx(own.mean())
+    assert result.i_others == pytest.approx(others.mean())
+    assert result.i_diff == pytest.approx(100 * (own.mean() - others.mean()))
+    # Each direction of a symmetric matrix holds the same values, so only ddof differs from the one-way d'.
+    own, others = np.tile(own, 2), np.tile(others, 2)
+    expected = (own.mean() - others.mean()) / np.sqrt((own.var(ddof=1) + others.var(ddof=1)) / 2)
+    assert result.d_prime == pytest.approx(expected)
+
+
+def test_without_variance_d_prime_is_nan():
+    assert np.isnan(identifiability(np.ones((18, 18)), NINE, TWICE).d_prime)
+
+
+PERSONS = np.array(["ann", "ben", "cem", "ann", "ben", "cem"])
+SESSIONS = np.array(["1", "1", "1", "2", "2", "2"])
+
+
+def full(block, back=None):
+    """Similarity matrix of two sessions from what session 1 sees in session 2, and the reverse."""
+    n = len(block)
+    similarity = np.zeros((2 * n, 2 * n))
+    similarity[:n, n:], similarity[n:, :n] = block, np.transpose(block) if back is None else back
+    return similarity
+
+
+def cohort(seed, n=8, sessions=2, noise=1.0):
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((n, 1, 20)) + noise * rng.standard_normal((n, sessions, 20))
+    persons, session = np.repeat(np.arange(n), sessions).astype(str), np.tile(np.arange(sessions), n).astype(str)
+    return np.corrcoef(features.reshape(-1, 20)), persons, session
+
+
+def test_both_directions_by_hand():
+    block = [[0.9, 0.1, 0.2], [0.8, 0.3, 0.4], [0.1, 0.35, 0.7]]
+    result = identify(full(block), PERSONS, SESSIONS)
+    # From 1 to 2 ben looks like ann; back from 2 to 1 ben looks like cem.
+    assert result.by_direction() == {("1", "2"): pytest.approx(2 / 3), ("2", "1"): pytest.approx(2 / 3)}
+    assert result.accuracy == pytest.approx(2 / 3)
+    assert result.chance == pytest.approx(1 / 3)
+    ben = (result.person == "ben") & (result.session == "1")
+    assert (result.matched[ben], result.similarity[ben], result.own_similarity[ben]) == ("ann", 0.8, 0.3)
+    assert (result.rank[ben], result.credit[ben], result.searched[ben]) == (3, 0, "2")
+    assert result.matched[(result.person == "ben") & (result.session == "2")] == "cem"
+
+
+def test_ties_earn_their_share():
+    block = [[0.5, 0.5, 0.1], [0.2, 0.9, 0.1], [0.7, 0.7, 0.6]]
+    result = identify(full(block, np.eye(3)), PERSONS, SESSIONS)
+    np.testing.assert_allclose(result.credit, [0.5, 1, 0, 1, 1, 1])
+    np.testing.assert_array_equal(result.matched[:3], ["ann", "ben", "ann"])
+    np.testing.assert_array_equal(result.rank[:3], [1, 1, 3])
+    constant = identify(np.ones((6, 6)), PERSONS, SESSIONS)
+    assert constant.accuracy == pytest.approx(constant.chance) == pytest.approx(1 / 3)
+
+
+def test_more_sessions_search_every_ordered_pair_among_the_people_who_have_both():
+    similarity, persons, sessions = cohort(0, n=7, sessions=3, noise=0.8)
+    kept = ~((persons == "0") & (sessions == "2")) & ~((persons == "1") & (sessions != "0"))
+    similarity, persons, sessions = similarity[np.ix_(kept, kept)], persons[kept], sessions[kept]
+    result = identify(similarity, persons, sessions)
+    credits = []
+    for scan, other in np.ndindex(len(persons), 3):
+        a, b = sessions[scan], str(other)
+        both = [p for p in np.unique(persons) if {a, b} <= set(sessions[persons == p])]
+        if a == b or persons[scan] not in both:
+            continue
+        gallery = [np.flatnonzero((persons == p) & (sessions == b))[0] for p in both]
+        credits.append(both[int(np.argmax(similarity[scan, gallery]))] == persons[scan])
+    assert len(result.credit) == len(credits) == 6 * 2 + 4 * 5
+    assert result.accuracy == pytest.approx(np.mean(credits))
+    assert set(zip(result.session, result.searched, result.candidates, strict=True)) == {
+        ("0", "1", 6), ("1", "0", 6), ("0", "2", 5), ("2", "0", 5), ("1", "2", 5), ("2", "1", 5),
+    }  # fmt: skip
+
+
+def test_the_interval_is_that_of_wilson_for_people_whose_searches_agree():
+    """Both searches of each of 40 people end alike, so that there are 40 and not 80; t has 39 degrees of freedom."""
+    names = np.array([f"p{number}" for number in range(40)])
+    block = np.eye(40)
+    block[np.arange(30), np.arange(1, 31)] = 2  # 30 people are missed from either side
+    block = np.maximum(block, block.T)
+    found = identify(full(block), np.tile(names, 2), np.repeat(["1", "2"], 40))
+    assert found.accuracy == 9 / 40
+    error, low, high = found.interval()
+    assert error == pytest.approx(np.sqrt(9 / 40 * 31 / 40 / 39))
+    ratio = (stats.norm.isf(0.025) / stats.t.isf(0.025, 39)) ** 2
+    n, z = 40 * ratio, stats.norm.isf(0.025)
+    for end in (low, high):  # Wilson's limits are where the score test has its critical value
+        assert abs(end - 9 / 40) == pytest.approx(z * np.sqrt(end * (1 - end) / n))
+    families = {name: f"f{number // 4}" for number, name in enumerate(names)}
+    assert np.diff(found.interval(families)[1:]) > high - low
+
+
+def test_the_interval_of_a_perfect_identification_ends_at_one_and_has_a_width():
+    names = np.tile([f"p{number}" for number in range(20)], 2)
+    error, low, high = identify(full(np.eye(20)), names, np.repeat(["1", "2"], 20)).interval()
+    t = stats.t.isf(0.025, 19)
+    assert (error, high) == (0, 1)
+    assert low == pytest.approx(20 / (20 + t**2))
+
+
+@pytest.mark.parametrize("sessions", [2, 3])
+@pytest.mark.parametrize("decimals", [0, 8])  # with ties, without
+@pytest.mark.parametrize("missing", [0, 3])  # scans: then another label changes who is compared with whom
+def test_the_null_is_the_accuracy_of_shuffled_labels(sessions, decimals, missing):
+    similarity, persons, days = cohort(5, n=7, sessions=sessions)
+    kept = np.arange(len(persons)) >= missing
+    similarity, persons, days = np.round(similarity[np.ix_(kept, kept)], decimals), persons[kept], days[kept]
+    sites = np.where(persons < "3", "x", "y")
+    for places in (None, sites):
+        rng, cells = np.random.default_rng(2), days if places is None else np.char.add(np.char.add(days, "/"), places)
+        for accuracy in permutation_null(similarity, persons, days, 20, seed=2, sites=places):
+            shuffled = persons.copy()
+            for cell in np.unique(cells):
+                shuffled[cells == cell] = rng.permutation(persons[cells == cell])
+            assert accuracy == identify(similarity, shuffled, days).accuracy
+
+
+def test_comparison_counts_discordant_searches():
+    first = identify(full(np.eye(3)), PERSONS, SESSIONS)
+    second = identify(full([[1, 0, 0], [2, 1, 0], [0.5, 0, 0.5]], np.eye(3)), PERSONS, SESSIONS)
+    result = compare_identification(first, second)
+    # ben is missed and cem ties: neither is right for McNemar, the tie earns half for the accuracy.
+    assert (result.n_searches, result.only_first, result.only_second) == (6, 2, 0)
+    assert result.difference == pytest.approx(1.5 / 6)
+    assert result.p_mcnemar == pytest.approx(0.5)
+    assert result.p_people == pytest.approx(0.5)  # ben and cem: two coins, both as observed or both not
+    assert result.bootstrap.mean == pytest.approx(result.difference)
+    assert compare_identification(first, first).p_mcnemar == 1
+
+
+def test_comparison_of_different_people_is_refused():
+    first = identify(full(np.eye(3)), PERSONS, SESSIONS)
+    fewer = identify(np.eye(4), ["ann", "ben", "ann", "ben"], ["1", "1", "2", "2"])
+    with pytest.raises(ValueError, match="same people"):
+        compare_identification(first, fewer)
+    with pytest.raises(ValueError, match="same people"):
+        compare_identification(first, identify(full(np.eye(3)), ["x", "y", "z"] * 2, SESSIONS))
+
+
+def test_what_cannot_be_identified_is_refused_in_words():
+    with pytest.raises(ValueError, match="Scan 1"):
+        identify(nan_at(1), PERSONS, SESSIONS)
+    with pytest.raises(ValueError, match="'ann' has several scans in session '1'"):
+        identify(np.eye(6), PERSONS, ["1", "1", "1", "1", "2", "2"])
+    with pytest.raises(ValueError, match="two people"):
+        identify(np.eye(3), ["a", "a", "b"], ["1", "2", "1"])
+
+
+def nan_at(scan):
+    similarity = np.eye(6)
+    similarity[scan, 4] = np.nan
+    return similarity
+
+
+def test_scanners_that_are_recognised_identify_no_person():
+    """Six scanners of ten exchangeable people each: guessing in the site finds 10 %, for which a free p is small."""
+    rng = np.random.default_rng(0)
+    sites = np.repeat(np.arange(6), 10)
+    scanner = rng.standard_normal((6, 40))[sites]
+    persons, sessions, both = np.tile(np.arange(60), 2).astype(str), np.repeat(["1", "2"], 60), np.tile(sites, 2)
+    free, within = [], []
+    for _ in range(40):
+        similarity = np.corrcoef(np.vstack([scanner, scanner]) + rng.standard_normal((120, 40)))
+        accuracy = identify(similarity, persons, sessions).accuracy
+        for each, place in ((free, None), (within, both)):
+            each.append(permutation_p_value(accuracy, permutation_null(similarity, persons, sessions, 39, 1, place)))
+    assert np.mean(np.array(free) <= 0.05) > 0.5
+    assert np.mean(np.array(within) <= 0.05) < 0.16
+    own = identify_within(similarity, persons, sessions, both)
+    assert own.chance == pytest.approx(0.1)
+    rows = [np.flatnonzero(both == site) for site in range(6)]
+    each = [identify(similarity[np.ix_(row, row)], persons[row], sessions[row]).accuracy for row in rows]
+    assert own.accuracy == pytest.approx(np.mean(each))
+    assert identify_within(similarity, persons, sessions, persons) is None
+    assert (
+        identifiability(similarity, persons, sessions, both).i_others
+        > identifiability(similarity, persons, sessions).i_others
+    )

@@ -1,0 +1,487 @@
+"""Kernel ridge regression, its penalties, nested loops and the linear probe, written out with scikit-learn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from sklearn import kernel_ridge as sklearn_ridge
+from sklearn.linear_model import Ridge
+from sklearn.preprocessing import KernelCenterer, StandardScaler
+
+from fcpower_bids.core.regression import nested
+from fcpower_bids.core.regression.folds import Fold, leave_one_site_out, replicated_folds
+from fcpower_bids.core.regression.kernels import correlation_kernel
+from fcpower_bids.core.regression.krr import DECADES, LAST_DECADE, KernelRidge, kernel_ridge
+from fcpower_bids.core.regression.nested import GAIN, nested_cv
+from fcpower_bids.core.regression.presets import RECOMMENDED
+from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe, predict_from_arrays, ridge_model_arrays
+from fcpower_bids.core.regression.scores import Training, best_penalty, selection_scores
+from fcpower_bids.core.regression.targets import (
+    composite_target,
+    encode_binary,
+    fixed_target,
+    join_targets,
+    residual_target,
+)
+from fcpower_bids.errors import Unfit
+from fcpower_bids.resources import MEGA, memory_limit
+
+PENALTIES = np.array([1e-2, 1e-1, 1.0, 10.0])
+# Without shrinking: a failure is told at once, and its seed and sizes are small anyway.
+quick = settings(max_examples=5, deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate))
+SELECTIONS = ["pooled_pearson", "mean_predictive_cod", "pooled_mse", "mean_pearson", "mean_mae_norm"]
+
+
+def fit_predict(kernel, y, train, rows, penalty, intercept=True):
+    """Ridge regression by scikit-learn, on the rows whose target is known."""
+    train = train[~np.isnan(y[train])]
+    gram, cross, level = kernel[np.ix_(train, train)], kernel[np.ix_(rows, train)], 0.0
+    if intercept:
+        centre = KernelCenterer().fit(gram)
+        gram, cross, level = centre.transform(gram), centre.transform(cross), y[train].mean()
+    return (
+        sklearn_ridge.KernelRidge(alpha=penalty, kernel="precomputed").fit(gram, y[train] - level).predict(cross)
+        + level
+    )
+
+
+def brute_force(kernel, build, folds, selection, intercept=True):
+    """Yield per fold and target: chosen penalty, predictions, inner scores; every loop written out."""
+    for fold in folds:
+        outer = build(fold.train)
+        for j in range(outer.shape[1]):
+            observed, predicted, train = [], [], []
+            for rows in fold.inner:
+                rest = np.setdiff1d(fold.train, rows)
+                y = outer[:, j]
+                rows = rows[~np.isnan(y[rows])]
+                if not rows.size:
+                    continue
+                observed.append(y[rows, None])
+                paths = [fit_predict(kernel, y, rest, rows, penalty, intercept) for penalty in PENALTIES]
+                predicted.append(np.stack(paths)[..., None])
+                train.append(Training.of(y[rest][~np.isnan(y[rest])][:, None]))
+            scores = selection_scores(selection, observed, predicted, train)
+            penalty = PENALTIES[best_penalty(scores, PENALTIES)[0]]
+            yield penalty, fit_predict(kernel, outer[:, j], fold.train, fold.test, penalty, intercept), scores[:, 0]
+
+
+def assert_equals_brute_force(kernel, build, folds, selection, intercept=True):
+    solver = KernelRidge(kernel, PENALTIES, intercept)
+    result = nested_cv(solver, build, folds, selection)
+    m = result.chosen.shape[1]
+    for i, expected in enumerate(brute_force(kernel, build, folds, selection, intercept)):
+        f, j = divmod(i, m)
+        assert result.chosen[f, j] == expected[0]
+        np.testing.assert_allclose(result.predicted[f][:, j], expected[1], rtol=0, atol=1e-8)
+        np.testing.assert_allclose(result.inner_scores[f, :, j], expected[2], rtol=0, atol=1e-8)
+    assert i == len(folds) * m - 1
+    return result
+
+
+@st.composite
+def cohorts(draw):
+    rng = np.random.default_rng(draw(st.integers(0, 10_000)))
+    n, n_edges = draw(st.integers(24, 40)), draw(st.integers(6, 60))
+    features = rng.standard_normal((n, n_edges)) + rng.standard_normal((n, 1))
+    signal = features @ rng.standard_normal((n_edges, 3)) / np.sqrt(n_edges)
+    y = signal + rng.standard_normal((n, 3)) + 5
+    y[:, 1] = np.round(y[:, 1])  # ties
+    y[rng.random((n, 3)) < draw(st.sampled_from([0.0, 0.1, 0.3]))] = np.nan
+    family = rng.integers(0, n, n)
+    crowded = np.bincount(family, minlength=n)[family] > 2
+    family[crowded] = n + np.flatnonzero(crowded)
+    folds = replicated_folds(n, 3, 3, 1, draw(st.integers(0, 9)), family)
+    return rng, features, y, folds
+
+
+@quick
+@given(cohorts(), st.sampled_from(SELECTIONS), st.booleans())
+def test_missing_targets_equal_brute_force(cohort, selection, intercept):
+    _, features, y, folds = cohort
+    assert_equals_brute_force(correlation_kernel(features), fixed_target(y), folds, selection, intercept=intercept)
+    ours = nested_cv(KernelRidge(correlation_kernel(features), PENALTIES, intercept), y, folds, selection)
+    built = nested_cv(
+        KernelRidge(correlation_kernel(features), PENALTIES, intercept), fixed_target(y), folds, selection
+    )
+    for a, b in zip(ours.predicted, built.predicted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)  # built ones are multiplied for all folds at once
+
+
+@quick
+@given(cohorts(), st.sampled_from(SELECTIONS))
+def test_composites_and_covariates_equal_brute_force(cohort, selection):
+    rng, features, y, folds = cohort
+    covariates = np.column_stack([rng.standard_normal(len(y)), rng.integers(0, 2, len(y))])
+    build = residual_target(join_targets([composite_target(y + 0.1), fixed_target(y[:, :2])]), covariates)
+    assert_equals_brute_force(correlation_kernel(features), build, folds, selection)
+
+
+def test_folds_that_are_prepared_together_are_predicted_as_one_by_one(monkeypatch):
+    rng = np.random.default_rng(0)
+    features, measures = rng.standard_normal((40, 30)), rng.standard_normal((40, 6))
+    measures[3, 2] = np.nan
+    solver = KernelRidge(correlation_kernel(features), PENALTIES)
+    folds = replicated_folds(40, 4, 3, 2)
+    together = nested_cv(solver, composite_target(measures), folds)
+    monkeypatch.setattr(nested, "TOGETHER", 0)
+    one_by_one = nested_cv(solver, composite_target(measures), folds)
+    np.testing.assert_allclose(together.inner_scores, one_by_one.inner_scores, rtol=0, atol=1e-12)
+    for name in ("predicted", "observed"):
+        for a, b in zip(getattr(together, name), getattr(one_by_one, name), strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
+
+
+def test_relatives_at_other_sites_are_left_out():
+    rng = np.random.default_rng(1)
+    features, y = rng.standard_normal((36, 20)), rng.standard_normal((36, 2))
+    family = np.arange(36)
+    family[[0, 13, 25]] = 0
+    folds = leave_one_site_out(np.repeat(["a", "b", "c"], 12), 3, families=family)
+    assert any(fold.train.size + fold.test.size < 36 for fold in folds)
+    assert_equals_brute_force(correlation_kernel(features), fixed_target(y), folds, "pooled_pearson")
+
+
+def test_binary_targets_with_single_class_folds():
+    rng = np.random.default_rng(2)
+    y = encode_binary(["case"] * 12 + ["control"] * 6 + ["case"] * 4 + ["control"] * 12)[:, None]
+    features = rng.standard_normal((34, 20)) + y * rng.standard_normal(20)
+    folds = leave_one_site_out(np.repeat(["a", "b", "c"], [12, 10, 12]), 3)
+    result = assert_equals_brute_force(correlation_kernel(features), fixed_target(y), folds, "mean_auc")
+    area = result.fold_scores("auc")[:, 0]
+    np.testing.assert_array_equal(np.isnan(area), [True, False, True])
+    assert area[1] > 0.8
+    assert not np.isnan(result.pooled_scores("auc")).any()
+
+
+def test_fewer_edges_than_people_and_no_penalty():
+    rng = np.random.default_rng(3)
+    features, y = rng.standard_normal((40, 8)), rng.standard_normal((40, 1))
+    kernel = correlation_kernel(features)
+    solver = KernelRidge(kernel, [0, *PENALTIES])
+    np.testing.assert_array_equal(solver.penalties, PENALTIES)
+    folds = replicated_folds(40, 4, 3, 1)
+    result = nested_cv(solver, y, folds)
+    assert "Penalty 0 was dropped" in result.notes[0]
+    assert_equals_brute_force(kernel, fixed_target(y), folds, "pooled_pearson")
+    assert 0 in KernelRidge(correlation_kernel(rng.standard_normal((20, 50))), [0, 1.0]).penalties
+
+
+def test_scores_pool_each_repeat_and_keep_each_fold():
+    rng = np.random.default_rng(4)
+    features, y = rng.standard_normal((40, 30)), rng.standard_normal((40, 2))
+    folds = replicated_folds(40, 4, 3, 3)
+    result = nested_cv(KernelRidge(correlation_kernel(features), PENALTIES), y, folds)
+    assert result.fold_scores("pearson").shape == (12, 2)
+    together = np.concatenate(result.predicted[4:8]), y[np.concatenate([fold.test for fold in folds[4:8]])]
+    expected = [np.corrcoef(together[0][:, j], together[1][:, j])[0, 1] for j in range(2)]
+    np.testing.assert_allclose(result.pooled_scores("pearson")[1], expected)
+    errors = np.concatenate([(y[f.test] - y[f.train].mean(0)) ** 2 for f in folds[:4]]).sum(axis=0)
+    residual = np.concatenate([(y[f.test] - p) ** 2 for f, p in zip(folds[:4], result.predicted, strict=False)]).sum(0)
+    np.testing.assert_allclose(result.pooled_scores("predictive_cod")[0], 1 - residual / errors)
+
+
+def test_edge_of_the_grid_is_reported():
+    rng = np.random.default_rng(5)
+    features = rng.standard_normal((60, 40))
+    y = np.column_stack([features @ rng.standard_normal(40), rng.standard_normal(60)])
+    result = nested_cv(
+        KernelRidge(correlation_kernel(features), [1.0, 10.0]), y, replicated_folds(60, 5, 3, 1), "pooled_mse"
+    )
+    assert result.at_edge.all()
+    assert any("smallest penalty, 1, was selected in" in note for note in result.notes)
+
+
+def test_constant_target_is_counted_and_gets_the_largest_penalty():
+    rng = np.random.default_rng(6)
+    y = np.column_stack([np.full(30, 2.5), rng.standard_normal(30)])
+    folds = replicated_folds(30, 3, 3, 1)
+    result = nested_cv(KernelRidge(correlation_kernel(rng.standard_normal((30, 50))), PENALTIES), y, folds)
+    assert (result.chosen[:, 0] == PENALTIES.max()).all()
+    assert np.isnan(result.fold_scores("pearson")[:, 0]).all()
+    np.testing.assert_allclose(np.concatenate(result.predicted)[:, 0], 2.5, atol=1e-9)
+    assert any("In 3 of 6 fits no penalty had a score" in note for note in result.notes)
+
+
+def test_target_known_for_too_few_is_refused():
+    rng = np.random.default_rng(7)
+    y = np.full((30, 1), np.nan)
+    y[:2, 0] = 1.0, 2.0
+    solver = KernelRidge(correlation_kernel(rng.standard_normal((30, 50))), PENALTIES)
+    with pytest.raises(ValueError, match="Target 0 is known for only"):
+        nested_cv(solver, y, replicated_folds(30, 3, 3, 1))
+    with pytest.raises(ValueError, match="Targets must be finite"):
+        nested_cv(solver, np.full(30, np.inf), replicated_folds(30, 3, 3, 1))
+    with pytest.raises(ValueError, match="no folds"):
+        nested_cv(solver, np.ones(30), [])
+
+
+# What must stay at chance, and what would not if something leaked.
+
+
+@pytest.mark.parametrize("kind", ["kernel", "probe", "wide probe"])
+def test_predictions_ignore_everything_about_the_test_rows_but_their_features(kind):
+    rng = np.random.default_rng(9)
+    features = rng.standard_normal((50, 600 if kind == "wide probe" else 30))
+    measures, covariates = rng.standard_normal((50, 4)), rng.standard_normal((50, 2))
+    fold = replicated_folds(50, 5, 3, 1)[2]
+
+    def predict(measures, covariates, features, test):
+        solver = (
+            KernelRidge(correlation_kernel(features), PENALTIES)
+            if kind == "kernel"
+            else LinearProbe(features, PENALTIES)
+        )
+        build = residual_target(composite_target(measures), covariates)
+        result = nested_cv(solver, build, [Fold(0, 0, fold.train, test, fold.inner)])
+        return result.chosen, result.predicted[0][0], result.inner_scores
+
+    honest = predict(measures, covariates, features, fold.test)
+    measures, covariates, features = measures.copy(), covariates.copy(), features.copy()
+    measures[fold.test] = 50 * rng.standard_normal((fold.test.size, 4)) + 20
+    covariates[fold.test] += 30
+    features[fold.test[1:]] *= rng.uniform(3, 9, (fold.test.size - 1, 1)) * rng.standard_normal(features.shape[1])
+    for before, after in zip(honest, predict(measures, covariates, features, fold.test), strict=True):
+        np.testing.assert_allclose(before, after, rtol=0, atol=1e-9)
+
+
+N, SELECTION = 60, "pooled_pearson"
+WIDE = 10.0 ** np.arange(-LAST_DECADE, LAST_DECADE + 1)
+
+
+@pytest.fixture(scope="module")
+def planted():
+    """A kernel with unit mean diagonal; targets that want no shrinkage, some, and as much as there is."""
+    rng = np.random.default_rng(3)
+    features = rng.standard_normal((N, 200)) * np.geomspace(30, 0.001, 200)
+    kernel = features @ features.T
+    exact = features[:, 150:].sum(axis=1)
+    targets = np.column_stack(
+        [exact / exact.std(), features[:, 0] + 20 * rng.standard_normal(N), rng.standard_normal(N)]
+    )
+    return kernel * N / np.trace(kernel), targets
+
+
+def ladder_of(kernel):
+    return kernel_ridge(kernel, RECOMMENDED)
+
+
+def walk(scores):
+    """The rule by hand, for one fold and target: position on the wide grid, and whether the end was still gaining."""
+    first, last = DECADES[0] + LAST_DECADE, DECADES[-1] + LAST_DECADE
+    at = first + int(np.argmax(scores[first : last + 1]))
+    if at not in (first, last):
+        return at, False
+    step = 1 if at == last else -1
+    while 0 <= at + step < len(scores) and scores[at + step] > scores[at] + GAIN:
+        at += step
+    return at, at in (0, len(scores) - 1)
+
+
+def test_every_fold_goes_on_as_far_as_its_own_inner_folds_gain(planted):
+    kernel, targets = planted
+    folds = replicated_folds(N, 5, 5, 2)
+    result = nested_cv(ladder_of(kernel), targets, folds, SELECTION)
+    wide = nested_cv(KernelRidge(kernel, WIDE), targets, folds, SELECTION)
+    single = [nested_cv(KernelRidge(kernel, [penalty]), targets, folds, SELECTION) for penalty in WIDE]
+    beyond = 0
+    for i, j in np.ndindex(result.chosen.shape):
+        at, rising = walk(wide.inner_scores[i, :, j])
+        assert result.chosen[i, j] == pytest.approx(WIDE[at], rel=1e-12)
+        assert result.at_edge[i, j] == rising
+        assert result.best_scores[i, j] == pytest.approx(wide.inner_scores[i, at, j], abs=1e-9)
+        np.testing.assert_allclose(result.predicted[i][:, j], single[at].predicted[i][:, j], rtol=0, atol=1e-8)
+        beyond += abs(at - LAST_DECADE) > DECADES[-1]
+    assert beyond > 3  # else nothing went on
+
+
+def test_the_unit_of_the_features_does_not_matter(planted):
+    kernel, targets = planted
+    folds = replicated_folds(N, 5, 5, 1)
+    one, other = (nested_cv(ladder_of(kernel * unit), targets, folds, SELECTION) for unit in (1.0, 4e6))
+    np.testing.assert_allclose(other.chosen, 4e6 * one.chosen, rtol=1e-12)
+    for mine, theirs in zip(one.predicted, other.predicted, strict=True):
+        np.testing.assert_allclose(theirs, mine, rtol=0, atol=1e-8)
+
+
+def test_features_that_are_all_zero_are_refused():
+    with pytest.raises(ValueError, match="all zero or missing"):
+        ladder_of(np.zeros((5, 5)))
+
+
+@pytest.fixture
+def kernel():
+    return correlation_kernel(np.random.default_rng(0).standard_normal((20, 30)))
+
+
+def test_singular_kernel_drops_zero_with_a_note():
+    kernel = correlation_kernel(np.random.default_rng(3).standard_normal((20, 6)))
+    solver = KernelRidge(kernel, [0, 1.0])
+    np.testing.assert_array_equal(solver.penalties, [1.0])
+    assert solver.notes == ("Penalty 0 was dropped: with it the kernel is singular to working precision.",)
+    with pytest.raises(ValueError, match="singular for every"):
+        KernelRidge(kernel, [0.0])
+
+
+@pytest.mark.parametrize("penalties", [[-1.0], [], [np.nan], [np.inf], [[1.0, 2.0]], [1.0, 1.0]])
+def test_unusable_penalties_are_refused(kernel, penalties):
+    with pytest.raises(ValueError, match="enalt"):
+        KernelRidge(kernel, penalties)
+
+
+def test_unusable_kernels_are_refused(kernel):
+    broken = kernel.copy()
+    broken[3, 5] = np.nan
+    with pytest.raises(ValueError, match="first in row 3"):
+        KernelRidge(broken, [1.0])
+    with pytest.raises(ValueError, match="square"):
+        KernelRidge(kernel[:5], [1.0])
+    with pytest.raises(ValueError, match="not symmetric"):
+        KernelRidge(np.triu(kernel), [1.0])
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_one_penalty_after_the_other_gives_the_same_to_the_last_bit(intercept):
+    """With little memory one inverse is held at a time; targets may be missing, or built in the fold."""
+    rng = np.random.default_rng(7)
+    features, y = rng.standard_normal((40, 90)), rng.standard_normal((40, 3))
+    kernel, folds = features @ features.T / 90, replicated_folds(40, 4, 3, 2)
+    y[:3, 1] = np.nan
+    grid = [0.01, 1.0, 100.0]
+    together = KernelRidge(kernel, grid, intercept)
+    with memory_limit(11 * kernel.nbytes / MEGA):
+        apart = KernelRidge(kernel, grid, intercept)
+    assert (together.one_by_one, apart.one_by_one) == (False, True)
+    for targets in (y, composite_target(y[:, [0, 2]])):
+        one, other = (nested_cv(solver, targets, folds) for solver in (together, apart))
+        assert one.notes == other.notes
+        for name in ("chosen", "inner_scores", "at_edge"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+        np.testing.assert_array_equal(np.concatenate(one.predicted), np.concatenate(other.predicted))
+
+
+def test_with_little_memory_the_same_penalties_are_dropped():
+    features = np.random.default_rng(8).standard_normal((30, 10))
+    kernel = features @ features.T
+    with memory_limit(11 * kernel.nbytes / MEGA):
+        apart = KernelRidge(kernel, [0.0, 1e-14, 1.0])
+        with pytest.raises(ValueError, match="singular for every penalty"):
+            KernelRidge(kernel, [0.0, 1e-300, 1e-299])
+    together = KernelRidge(kernel, [0.0, 1e-14, 1.0])
+    np.testing.assert_array_equal(apart.penalties, together.penalties)
+    assert apart.notes == together.notes
+
+
+def test_memory_that_cannot_do_is_refused_with_the_amount_that_would():
+    kernel = np.eye(300)
+    needed = 150 + 5 * 8 * 300**2 / MEGA
+    for room in (0, needed, 2 * 5 * 8 * 300**2 / MEGA):
+        with memory_limit(room):
+            KernelRidge(kernel, [1.0])
+    with (
+        memory_limit(6),
+        pytest.raises(Unfit, match=rf"of 300 people needs {needed:.0f} MB of memory; give it \(--mem-mb"),
+    ):
+        KernelRidge(kernel, [1.0])
+
+
+@pytest.fixture
+def cohort():
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((40, 60)) + rng.standard_normal(60), rng.standard_normal((40, 2))
+
+
+def test_linear_kind_is_ridge_on_z_scores(cohort):
+    features, y = cohort
+    got = predict_from_arrays(ridge_model_arrays(features[:30], y[:30], 2.0, "linear"), features[30:]).predicted
+    scaler = StandardScaler().fit(features[:30])
+    expected = Ridge(alpha=2.0).fit(scaler.transform(features[:30]), y[:30]).predict(scaler.transform(features[30:]))
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-11)
+
+
+def test_similarity_is_the_mean_correlation_with_the_training_scans(cohort):
+    features, y = cohort
+    arrays = ridge_model_arrays(features, y, 1.0)
+    new = np.random.default_rng(1).standard_normal((3, 60)) + features.mean(axis=0)
+    expected = [np.mean([np.corrcoef(x, row)[0, 1] for row in features]) for x in new]
+    np.testing.assert_allclose(predict_from_arrays(arrays, new).similarity, expected, atol=1e-12)
+
+
+def test_new_scans_must_match(cohort):
+    arrays = ridge_model_arrays(*cohort, 1.0)
+    with pytest.raises(ValueError, match="Scan 1 has missing"):
+        predict_from_arrays(arrays, np.vstack([cohort[0][:1], np.full((1, 60), np.nan)]))
+
+
+PROBED = np.array([0.1, 1.0, 10.0, 100.0])
+
+
+def referee(features, y, folds, scaling, intercept):
+    """Yield chosen penalty and predictions of one target, the loops written out with scikit-learn."""
+
+    def paths(values, scaled_on, train, rows):
+        scaler = StandardScaler().fit(features[scaled_on])
+        x, at = scaler.transform(features[train]), scaler.transform(features[rows])
+        fits = [Ridge(alpha=penalty, fit_intercept=intercept).fit(x, values[train]) for penalty in PROBED]
+        return np.stack([fit.predict(at) for fit in fits])[..., None]
+
+    for fold in folds:
+        values = y(fold.train)[:, 0]
+        known = ~np.isnan(values)
+        train = fold.train[known[fold.train]]
+        inner = [rows[known[rows]] for rows in fold.inner]
+        rests = [np.setdiff1d(train, rows) for rows in inner]
+        everyone = np.arange(len(values)) if scaling == "everyone" else train
+        predicted = [paths(values, everyone, rest, rows) for rest, rows in zip(rests, inner, strict=True)]
+        observed = [values[rows, None] for rows in inner]
+        known_means = [Training.of(values[rest, None]) for rest in rests]
+        best = best_penalty(selection_scores("pooled_pearson", observed, predicted, known_means), PROBED)[0]
+        yield PROBED[best], paths(values, everyone, train, fold.test)[best, :, 0]
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("scaling", ["fold", "everyone"])
+@pytest.mark.parametrize("width", [8, 40, 60, PRIMAL_WIDTH + 1])
+@pytest.mark.parametrize(("large", "tolerance"), [(False, 1e-9), (True, 1e-5)])
+def test_equal_to_scikit_learn(width, large, tolerance, scaling, intercept, monkeypatch):
+    if large:
+        monkeypatch.setattr("fcpower_bids.core.regression.probe.SINGLE", 0)
+    rng = np.random.default_rng(width)
+    features = rng.standard_normal((45, width)) * rng.uniform(0.1, 9, width) + rng.uniform(-3, 3, width)
+    features[:, 3] = 0.1
+    y = features[:, :2] @ [[1.0], [0.3]] + rng.standard_normal((45, 1))
+    y[[4, 20, 33]] = np.nan
+    folds = replicated_folds(45, 4, 3, 1)
+    probe = LinearProbe(features, PROBED, intercept, scaling == "everyone")
+    result = nested_cv(probe, y, folds)
+    for f, (penalty, predicted) in enumerate(referee(features, fixed_target(y), folds, scaling, intercept)):
+        assert result.chosen[f, 0] == penalty
+        np.testing.assert_allclose(result.predicted[f][:, 0], predicted, rtol=0, atol=tolerance)
+
+
+def test_a_feature_that_is_constant_in_the_training_rows_counts_for_nothing():
+    rng = np.random.default_rng(5)
+    features, y = rng.standard_normal((40, 600)), rng.standard_normal((40, 1))
+    folds = replicated_folds(40, 4, 3, 1)
+    without = nested_cv(LinearProbe(features[:, 1:], PROBED), y, folds[:1])
+    features[:, 0] = 0.1
+    features[folds[0].test[0], 0] = 0.1 + 1e-3
+    result = nested_cv(LinearProbe(features, PROBED), y, folds[:1])
+    np.testing.assert_allclose(result.predicted[0], without.predicted[0], rtol=0, atol=1e-6)
+
+
+def test_zero_penalty_needs_full_rank():
+    rng = np.random.default_rng(2)
+    assert 0 in LinearProbe(rng.standard_normal((50, 5)), [0, 1.0]).penalties
+    probe = LinearProbe(rng.standard_normal((20, 30)), [0, 1.0])
+    assert probe.notes
+    np.testing.assert_array_equal(probe.penalties, [1.0])
+
+
+def test_missing_features_name_their_row():
+    features = np.ones((10, 3))
+    features[6, 1] = np.nan
+    with pytest.raises(ValueError, match="features of row 6 are missing"):
+        LinearProbe(features, PROBED)
