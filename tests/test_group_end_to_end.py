@@ -18,8 +18,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.clinic import fit as fitting
-from fcpower_bids.clinic.fit import fit_final_model
 from fcpower_bids.clinic.page import fitting as written
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.reports.cohort.methods import group_methods
@@ -56,19 +54,6 @@ def predict(model, out, *words):
 
 
 SAVE = ["--save-models", "--accept-no-skill"]
-SEEN: dict[str, pd.DataFrame] = {}
-"""Residuals of what was held out, by name of the model: a model folder has none."""
-
-
-def fitted(cohort, settings, target, representation, tested):
-    """Fit a model, and keep the residuals that its intervals are made from."""
-    with pytest.MonkeyPatch.context() as patch:
-        found = []
-        made = fitting.interval_facts
-        patch.setattr(fitting, "interval_facts", lambda residuals: (found.append(residuals), made(residuals))[1])
-        model = fit_final_model(cohort, settings, target, representation, tested)
-    SEEN[fitting.model_path(settings.results, target, representation).name] = found[0]
-    return model
 
 
 @pytest.fixture(scope="module")
@@ -254,9 +239,7 @@ def of_sixteen(study):
     """A model of the first sixteen people."""
     labels = [f"{number:02d}" for number in range(1, 17)]
     options = ["--targets", "planted_score", "--analyses", "prediction", "--name", "sixteen", *SAVE]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "fit_final_model", fitted)
-        assert group(study, *options, "--participant-label", *labels) == 0
+    assert group(study, *options, "--participant-label", *labels) == 0
     return next((study / "out" / "group").glob("**/sixteen/models/*fc-power*"))
 
 
