@@ -43,9 +43,9 @@ def study(cohort_of_24, tmp_path_factory):
     return copy_study(cohort_of_24, tmp_path_factory.mktemp("study"))
 
 
-def group(study, *options, out="out"):
+def group(study, *options):
     words = ["group", "-w", str(study / "w"), *QUICK, "--replace", *options]
-    return main([str(study / "in"), str(study / out), *words])
+    return main([str(study / "in"), str(study / "out"), *words])
 
 
 def predict(model, out, *words):

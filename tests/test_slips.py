@@ -64,7 +64,6 @@ def demo(tmp_path_factory):
     return folder
 
 
-RECORDING = "fcpower_bids.outputs.recording"
 STEPS = {
     "parcellation": Slip("fcpower_bids.interfaces.nodes.parcellate", raising(KeyError("label")), "KeyError"),
     "cleaning": Slip("fcpower_bids.imaging.cleaning.clean_series", shape_slip, "ValueError"),

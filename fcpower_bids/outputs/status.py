@@ -198,11 +198,10 @@ def is_finished(
     output_dir: Path, recording: Recording, atlases: Sequence[Atlas], settings: Participant, dataset: str | None
 ) -> bool:
     """Whether a recording was finished with this fingerprint, its files are whole, and no embedding failed."""
-    noted = read_status(output_dir, recording.name)
-    if noted is None or noted.fingerprint != fingerprint(recording, settings, atlases, dataset):
-        return False
     now = current_status(output_dir, recording.name)
     if now is None or now.state not in (DONE, EXCLUDED):
+        return False
+    if now.fingerprint != fingerprint(recording, settings, atlases, dataset):
         return False
     names = embedding_names(recording.name, [atlas.name for atlas in atlases], settings).values()
     embedded = (read_status(output_dir, name) for name in names)

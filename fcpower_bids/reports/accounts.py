@@ -61,7 +61,7 @@ class View:
     """One recording seen through one atlas."""
 
     about: Mapping[str, Any]  # facts about the atlas from the sidecars: ``Name``, ``Space``, ``Source``, ``License``
-    sidecars: dict[str, dict[str, Any]] = field(default_factory=dict)  # tables that were read already, by suffix
+    sidecars: dict[str, dict[str, Any]] = field(default_factory=dict)  # of the tables, by suffix
     # by suffix: ``bold`` (coverage), ``timeseries``, ``eigenvalues``
     tables: dict[str, Path] = field(default_factory=dict)
     # connectomes, embeddings: FC first, then its transforms
@@ -72,14 +72,6 @@ class View:
     def atlas(self) -> str:
         """The atlas in one string, as in file names."""
         return str(self.about["Name"])
-
-    def sidecar(self, suffix: str) -> dict[str, Any]:
-        """Return the sidecar of one of the tables; nothing where the table was not written."""
-        if suffix not in self.tables:
-            return {}
-        if suffix not in self.sidecars:
-            self.sidecars[suffix] = read_json(self.tables[suffix].with_suffix(".json"))
-        return self.sidecars[suffix]
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +113,9 @@ class Account:
     @cached_property
     def uncovered(self) -> dict[str, list[str]]:
         """Parcels without a value under each atlas: not covered, without any variance, or no signal."""
-        sidecars = {view.atlas: view.sidecar("bold") | view.sidecar("timeseries") for view in self.views}
+        sidecars = {
+            view.atlas: view.sidecars.get("bold", {}) | view.sidecars.get("timeseries", {}) for view in self.views
+        }
         return {
             atlas: [str(node) for kind in WITHOUT_VALUE for node in about.get(kind, [])]
             for atlas, about in sidecars.items()
@@ -130,7 +124,7 @@ class Account:
     @cached_property
     def configuration(self) -> str:
         """Hash of the choices that its numbers were made with; nothing where there are none."""
-        return next((str(view.sidecar("bold").get("ConfigurationHash", "")) for view in self.views), "")
+        return next((str(view.sidecars.get("bold", {}).get("ConfigurationHash", "")) for view in self.views), "")
 
 
 def read_accounts(output_dir: Path, subject: str, label: str = "") -> tuple[list[Account], list[Status]]:
@@ -329,5 +323,5 @@ def minutes_kept(account: Account) -> tuple[float, float]:
 def cautions_of(account: Account) -> list[str]:
     """Return what a reader must know before using a recording that is done."""
     quality = account.quality[0] if account.quality else {}
-    notes = [str(note) for view in account.views for note in view.sidecar("timeseries").get("Notes", [])]
+    notes = [str(note) for view in account.views for note in view.sidecars.get("timeseries", {}).get("Notes", [])]
     return find_cautions(account.uncovered, quality, list(dict.fromkeys(notes))) + account.broken

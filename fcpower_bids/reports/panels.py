@@ -59,7 +59,7 @@ class Context:
     def repetition_time(self) -> float:
         """Seconds; 0 where it is not known."""
         if "timeseries" in self.view.tables:
-            return float(self.view.sidecar("timeseries")["RepetitionTime"])
+            return float(self.view.sidecars["timeseries"]["RepetitionTime"])
         row = self.account.quality[0] if self.account.quality else {}
         return row["seconds_kept"] / row["kept_volumes"] if row.get("kept_volumes") else 0.0
 

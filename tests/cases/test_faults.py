@@ -52,10 +52,10 @@ def test_the_group_level_does_not_write_through_a_link_either(exact_run, exact_d
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
-def header_of(shape: tuple[int, ...], dtype: str = "<f8") -> bytes:
+def header_of(shape: tuple[int, ...]) -> bytes:
     """The header of an array, without what it promises."""
     stream = io.BytesIO()
-    np.lib.format.write_array_header_1_0(stream, {"descr": dtype, "fortran_order": False, "shape": shape})
+    np.lib.format.write_array_header_1_0(stream, {"descr": "<f8", "fortran_order": False, "shape": shape})
     return stream.getvalue()
 
 
@@ -224,9 +224,9 @@ def arrays_of(folder):
     return {name: content for name, content in contents(folder, "work", "logs").items() if name[-3:] in ("tsv", "npy")}
 
 
-def forget(folder, pattern="*"):
+def forget(folder):
     """Make the run of a recording begin again, as where it was killed before its status was written."""
-    for path in (folder / "out" / "logs" / "status").glob(f"{pattern}.json"):
+    for path in (folder / "out" / "logs" / "status").glob("*.json"):
         path.unlink()
 
 

@@ -17,11 +17,42 @@ from fcpower_bids.demo.__main__ import build_parser as demo_parser
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import LEVELS
 from scripts.options_table import BEGIN, END, options_table
-from tests.docs.pages import DOCS, PAGES, ROOT, code_blocks, commands, headings, links, read
+from tests.docs.pages import DOCS, FENCE, PAGES, ROOT, code_blocks, read
+
+PROGRAMS = ("fcpower_bids", "GROUP", "python", "make")
+
+
+def without_blocks(text: str) -> str:
+    """The text without its fenced blocks and comments."""
+    return re.sub(r"<!--.*?-->", "", FENCE.sub("", text), flags=re.S)
+
+
+def headings(text: str) -> list[str]:
+    """The anchors of the headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.+?) *$", without_blocks(text), re.M)
+    return [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
+
+
+def links(page: Path) -> list[str]:
+    """Where the links of a page lead."""
+    text = re.sub(r"`[^`]*`", "", without_blocks(read(page)))
+    return re.findall(r"\]\(([^)\s]+)\)", text)
+
+
+def commands(page: Path) -> set[str]:
+    """Every command of a page: all lines of its ``sh`` blocks, and code in the text that begins as a command does."""
+    text, found = read(page), set()
+    for block in code_blocks(text, "sh"):
+        found |= {" ".join(line.split()) for line in block.replace("\\\n", " ").splitlines() if line.strip()}
+    for span in re.findall(r"`([^`]+)`", without_blocks(text)):
+        words = re.sub(r"^([A-Z_]+=\S+ )+", "", " ".join(span.split())).split()
+        if len(words) > 1 and words[0] in PROGRAMS:  # else a program is mentioned
+            found.add(" ".join(span.split()))
+    return found
+
 
 TARGETS = [(page, link) for page in PAGES for link in links(page) if not link.startswith(("http://", "https://"))]
-PROGRAMS = ("fcpower_bids", "GROUP", "python", "make")
-COMMANDS = sorted({each.text for page in PAGES for each in commands(page, PROGRAMS)})
+COMMANDS = sorted(set().union(*map(commands, PAGES)))
 
 
 def follow(page: Path, link: str) -> tuple[Path, str]:

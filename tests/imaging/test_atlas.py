@@ -46,8 +46,8 @@ def save_labels(path, labels, affine=AFFINE):
     return path
 
 
-def cube(n_parcels, shape=SHAPE, start=0):
-    labels = np.zeros(shape, np.int16)
+def cube(n_parcels, start=0):
+    labels = np.zeros(SHAPE, np.int16)
     labels.flat[start : start + 4 * n_parcels] = np.repeat(np.arange(1, n_parcels + 1), 4)
     return labels
 

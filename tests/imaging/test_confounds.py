@@ -172,8 +172,8 @@ def test_components_are_taken_by_number_not_by_column(tmp_path):
 COUNTS = {"24P": 24, "27P": 27, "36P": 36, "simple": 26, "gsr_only": 1, "none": 0, "acompcor": 12, "acompcor_gsr": 13}
 
 
-def write_yaml(folder, text, name="own.yml"):
-    path = folder / name
+def write_yaml(folder, text):
+    path = folder / "own.yml"
     path.write_text(text)
     return path
 

@@ -29,10 +29,6 @@ def case(tmp_path):
     return recording, chosen, output
 
 
-def is_finished(recording, chosen, *atlases):
-    return status.is_finished(chosen.output_dir, recording, atlases, chosen, None)
-
-
 def test_an_atlas_is_known_by_its_content(case, tmp_path):
     recording, chosen, _ = case
     image = tmp_path / "atlas.nii"

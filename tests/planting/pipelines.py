@@ -9,12 +9,11 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.demo import DemoDesign, make_dataset
-from tests.planting.surfaces import add_surface_run, make_motion, save_dtseries
-from tests.planting.trees import describe
+from tests.planting.surfaces import make_motion, make_surface_dataset, save_dtseries
 
 VOLUMES = 120
 PARAMETERS = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
-RESULTS = "MNINonLinear/Results"
+HCP_RUN = "100307/MNINonLinear/Results/rfMRI_REST1_LR"
 
 
 def make_volumes(folder: Path) -> tuple[Path, Path, pd.DataFrame]:
@@ -29,11 +28,7 @@ def make_volumes(folder: Path) -> tuple[Path, Path, pd.DataFrame]:
 
 def make_surface(folder: Path) -> tuple[np.ndarray, pd.DataFrame]:
     """Make an fMRIPrep tree of one recording in fsLR; return its data and motion."""
-    from tests.planting.surfaces import grayordinates
-
-    data = 1000 + 10 * np.random.default_rng(3).standard_normal((VOLUMES, len(grayordinates())))
-    add_surface_run(describe(folder), "sub-01_task-rest", data, make_motion(VOLUMES))
-    return data, make_motion(VOLUMES)
+    return make_surface_dataset(folder), make_motion(VOLUMES)
 
 
 def write_regressors(folder: Path, motion: pd.DataFrame) -> Path:
@@ -45,20 +40,14 @@ def write_regressors(folder: Path, motion: pd.DataFrame) -> Path:
     return folder
 
 
-def add_hcp_run(root: Path, run: str = "rfMRI_REST1_LR", subject: str = "100307") -> Path:
-    folder = root / subject / RESULTS / run
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
 def hcp_volumes(root: Path, bold: Path, mask: Path, motion: pd.DataFrame, end: str = "") -> Path:
-    folder = write_regressors(add_hcp_run(root), motion)
+    folder = write_regressors(root / HCP_RUN, motion)
     shutil.copy(bold, folder / f"{folder.name}{end}.nii.gz")
     shutil.copy(mask, folder / "brainmask_fs.2.nii.gz")
     return folder
 
 
 def hcp_surface(root: Path, data: np.ndarray, motion: pd.DataFrame, end: str = "_Atlas_MSMAll_hp2000_clean") -> Path:
-    folder = write_regressors(add_hcp_run(root), motion)
+    folder = write_regressors(root / HCP_RUN, motion)
     save_dtseries(folder / f"{folder.name}{end}.dtseries.nii", data)
     return folder

@@ -30,9 +30,9 @@ def labels_of(n_parcels: int) -> np.ndarray:
     return np.arange(len(grayordinates())) // 9 % (n_parcels + 1)
 
 
-def save_dtseries(path: Path, data: np.ndarray, repetition_time: float = TR) -> Path:
+def save_dtseries(path: Path, data: np.ndarray) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    axes = (SeriesAxis(0, repetition_time, len(data), unit="SECOND"), grayordinates())
+    axes = (SeriesAxis(0, TR, len(data), unit="SECOND"), grayordinates())
     nibabel.save(Cifti2Image(data.astype(np.float32), header=axes), path)
     return path
 
@@ -45,9 +45,9 @@ def save_dlabel(path: Path, labels: np.ndarray, names: list[str]) -> Path:
     return path
 
 
-def make_motion(volumes: int, seed: int = 0) -> pd.DataFrame:
+def make_motion(volumes: int) -> pd.DataFrame:
     """Six parameters and the displacement that they mean."""
-    walk = np.random.default_rng((seed, 1)).standard_normal((volumes, 6)).cumsum(axis=0)
+    walk = np.random.default_rng((0, 1)).standard_normal((volumes, 6)).cumsum(axis=0)
     parameters = walk * np.repeat([0.02, 0.0004], 3)
     moved = np.abs(np.diff(parameters, axis=0)) @ np.repeat([1.0, 50.0], 3)
     names = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
@@ -63,11 +63,8 @@ def add_surface_run(root: Path, run: str, data: np.ndarray, motion: pd.DataFrame
     return path
 
 
-def make_surface_dataset(root: Path, runs: tuple[str, ...] = ("sub-01_task-rest",), volumes: int = 120) -> np.ndarray:
-    """Make a dataset that has nothing but fsLR; return the data of its last run (T, G)."""
-    describe(root)
-    for seed, run in enumerate(runs):
-        rng = np.random.default_rng(seed)
-        data = 1000 + rng.standard_normal((volumes, len(grayordinates()))) * 10
-        add_surface_run(root, run, data, make_motion(volumes, seed))
+def make_surface_dataset(root: Path) -> np.ndarray:
+    """Make a dataset that has nothing but a run in fsLR; return its data (T, G)."""
+    data = 1000 + np.random.default_rng(0).standard_normal((120, len(grayordinates()))) * 10
+    add_surface_run(describe(root), "sub-01_task-rest", data, make_motion(len(data)))
     return data.astype(np.float32).astype(np.float64)

@@ -63,7 +63,7 @@ def func(root: Path, run: str) -> Path:
     return root.joinpath(parts[0], *session, "func")
 
 
-def add_run(root: Path, run: str, *grids: str, bold: bytes | None = None, rows: int = N_VOLUMES) -> Path:
+def add_run(root: Path, run: str, *grids: str, bold: bytes | None = None) -> Path:
     """Add the series of one run on each grid, their masks, JSON, and the confounds; return the ``func`` folder."""
     folder = func(root, run)
     for grid in grids or (MNI,):
@@ -71,7 +71,7 @@ def add_run(root: Path, run: str, *grids: str, bold: bytes | None = None, rows: 
         put(folder / f"{stem}_desc-preproc_bold.nii.gz", bold or zipped())
         put(folder / f"{stem}_desc-preproc_bold.json", {"RepetitionTime": 2.0})
         put(folder / f"{stem}_desc-brain_mask.nii.gz", zipped(0))
-    put(folder / f"{run}_desc-confounds_timeseries.tsv", table(rows))
+    put(folder / f"{run}_desc-confounds_timeseries.tsv", table())
     put(folder / f"{run}_desc-confounds_timeseries.json", {})
     return folder
 

@@ -139,7 +139,7 @@ def write_one(group: Path, name: str, table: Table) -> None:
     write_json(path.with_suffix(".json"), {**table.spec.describe(table.columns), **table.facts})
 
 
-def write_quality(settings: Settings, cohort: Cohort, pages: bool = True) -> None:
+def write_quality(settings: Settings, cohort: Cohort) -> None:
     """Write quality tables and pages of the participants and the table of states; the third scan moves a lot."""
     rows = []
     for number, scan in cohort.scans.iterrows():
@@ -149,17 +149,16 @@ def write_quality(settings: Settings, cohort: Cohort, pages: bool = True) -> Non
         folder = settings.output_dir / person / session / "func"
         write_table(folder / f"{name}_desc-fcpower_qc.tsv", pd.DataFrame([row]))
         rows.append([name, "done", "write", "", 1.0, 1.0])
-        if pages:
-            write_text(settings.output_dir / f"{person}.html", "<!DOCTYPE html><title>page</title>")
+        write_text(settings.output_dir / f"{person}.html", "<!DOCTYPE html><title>page</title>")
     rows.append(["sub-001_ses-c_task-rest_space-toy", "excluded", "clean", "too much motion", 1.0, 1.0])
     columns = ["recording", "state", "stage", "reason", "seconds", "peak_mb"]
     write_table(settings.output_dir / "logs" / "status.tsv", pd.DataFrame(rows, columns=columns))
 
 
-def write_group_outputs(folder: Path, cohort: Cohort | None = None, **choices: object) -> Settings:
+def write_group_outputs(folder: Path) -> Settings:
     """Write everything that the page of a cohort is made from."""
-    settings = replace(Settings(folder / "bids", folder / "out", "group"), **{**SETTINGS, **choices})
-    cohort = cohort or make_cohort()
+    settings = replace(Settings(folder / "bids", folder / "out", "group"), **SETTINGS)
+    cohort = make_cohort()
     write_group(settings, cohort, ("prediction", "qc_fc"))
     write_group(replace(settings, alpha_selection="grid"), cohort, ("alpha_selection", "fingerprinting"))
     write_quality(settings, cohort)

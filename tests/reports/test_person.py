@@ -42,8 +42,8 @@ from tests.reports.conftest import copy_scan
 from tests.running import run_app
 
 
-def panels(settings, number=0, person="02"):
-    accounts, _ = read_accounts(settings.output_dir, person)
+def panels(settings, number=0):
+    accounts, _ = read_accounts(settings.output_dir, "02")
     return {panel.title: panel for panel in make_panels(accounts[number], accounts[number].views[0], settings)}
 
 
@@ -175,8 +175,8 @@ def test_spectra_and_eigenvalues_say_their_numbers(written):
     assert f", participation ratio {row['participation_ratio_power']:.1f}" in said
 
 
-def account(state, stage="write", reason="", name="sub-01_task-rest"):
-    return Account(Status(name, state, stage, reason), {}, [])
+def account(state, stage="write", reason=""):
+    return Account(Status("sub-01_task-rest", state, stage, reason), {}, [])
 
 
 @pytest.mark.parametrize(
