@@ -5,15 +5,16 @@ from __future__ import annotations
 import shutil
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from fcpower_bids.outputs.tables import read_matrix
 from tests.command import main
 from tests.planting.planted import TR, make_cohort
+from tests.referee import ridge
 
 PEOPLE = 14
 SHORTEST = 80
+ROLES = "test", "train"
 QUICK = ["--replace", "--quiet", "--nprocs", "1", "--folds", "3", "--inner-folds", "2", "--repeats", "1"]
 QUICK += ["--permutations", "0", "--min-time", "60"]
 
@@ -57,18 +58,6 @@ def kernel_of_first_volumes(cohort, people, sessions, volumes):
     return np.corrcoef(rows)
 
 
-def ridge_by_hand(kernel, target, folds, penalty):
-    """Predict every test set of the written folds with one given penalty, by the definition."""
-    predicted = {}
-    for _, one in folds.groupby("fold"):
-        test, train = (one.loc[one["role"] == role, "participant_id"].tolist() for role in ("test", "train"))
-        block = kernel.loc[train, train].to_numpy()
-        left = np.block([[block + penalty * np.eye(len(train)), np.ones((len(train), 1))], [np.ones(len(train)), 0]])
-        weights = np.linalg.solve(left, [*target[train], 0.0])
-        predicted |= dict(zip(test, kernel.loc[test, train].to_numpy() @ weights[:-1] + weights[-1], strict=True))
-    return pd.Series(predicted)
-
-
 def test_predictions_are_those_of_the_first_minutes_of_the_written_series(made):
     run(made, "--equal-minutes", "--analyses", "prediction", "--representations", "fc", "--penalties", "0.7")
     scans = made.table("scans")
@@ -80,11 +69,13 @@ def test_predictions_are_those_of_the_first_minutes_of_the_written_series(made):
     assert (scans["seconds"] == shortest * TR).all()
     assert sessions.map(len).max() == 2
     kernel = kernel_of_first_volumes(made, people, sessions, shortest)
-    kernel = pd.DataFrame(kernel, index=people, columns=people)
-    target = made.phenotypes.set_index("participant_id")["score"]
-    expected = ridge_by_hand(kernel, target, made.table("folds"), 0.7)
+    target = made.phenotypes.set_index("participant_id")["score"][people].to_numpy()
+    folds, expected = made.table("folds"), np.empty(len(people))
+    for _, part in folds.groupby("fold"):
+        test, train = (np.flatnonzero(np.isin(people, part["participant_id"][part["role"] == role])) for role in ROLES)
+        expected[test] = ridge(kernel, target, train, test, 0.7)
     told = made.table("predictions").set_index("participant_id")["predicted"]
-    np.testing.assert_allclose(told[people], expected[people], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(told[people], expected, rtol=0, atol=1e-5)
     page = (made.out / "group.html").read_text()
     assert f"cut to {shortest * TR / 60:.2f} min" in page
     assert "People have 1 to 2 scans" in page

@@ -10,12 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
-from sklearn.kernel_ridge import KernelRidge
-from sklearn.preprocessing import KernelCenterer
 
 from fcpower_bids.outputs.tables import read_table
 from tests.command import main
 from tests.planting.participant_outputs import P, add_output, make_outputs, series_of, write_participants
+from tests.referee import ridge
 
 PEOPLE = 15
 QUICK = ["--folds", "3", "--inner-folds", "3", "--repeats", "1", "--quiet", "--nprocs", "1", "--min-time", "30"]
@@ -58,13 +57,6 @@ def edges_end_to_end(tree: Tree) -> np.ndarray:
     """FC of the series of every person, put end to end."""
     upper = np.triu_indices(P, 1)
     return np.stack([np.corrcoef(np.concatenate(tree.series[name]).T)[upper] for name in sorted(tree.series)])
-
-
-def ridge(kernel, y, train, rows, penalty):
-    centre = KernelCenterer().fit(kernel[np.ix_(train, train)])
-    gram, cross = (centre.transform(kernel[np.ix_(of, train)]) for of in (train, rows))
-    level = y[train].mean(axis=0)
-    return KernelRidge(alpha=penalty, kernel="precomputed").fit(gram, y[train] - level).predict(cross) + level
 
 
 def inner_score(kernel, y, fold, penalty):

@@ -39,8 +39,7 @@ from fcpower_bids.analyses.study import open_study
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import eigendecompose
 from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
-from tests.analyses.cohorts import choose, demo_cohort
-from tests.analyses.spectral_cohorts import weak_mode_cohort
+from tests.analyses.cohorts import choose, demo_cohort, weak_mode_cohort
 
 CHOICES = {"targets": ("weak",), "repeats": 2, "folds": 5}
 

@@ -188,6 +188,20 @@ def test_every_edge_is_what_least_squares_finds_in_the_files(results, inputs, ta
     assert (rows["ci_high"] > rows["effect"]).all()
 
 
+def test_of_many_edges_those_are_listed_that_mean_something_and_the_strongest(cohort, results, monkeypatch):
+    """The same question with a list that is short whatever their p; p and networks are of all edges."""
+    monkeypatch.setattr("fcpower_bids.analyses.edges.STRONGEST", 3)
+    options = ["--covariates", "mean_fd", "--permutations", PERMUTATIONS, "--nbs-threshold", THRESHOLD]
+    options += ["--representations", "fc", "fisher_z", "--targets", "score", "patient", "--name", "short"]
+    short = run(cohort, *listed(cohort), *options) / "short"
+    for target, name in QUESTIONS:
+        whole, networks = part(results, "edges", target, name), part(results, "edges_components", target, name)
+        p_of_network = whole["component"].map(networks.set_index("component")["p_extent"])
+        kept = (whole[["p_family_wise", "q"]] < 0.05).any(axis=1) | (p_of_network < 0.05) | (whole.index < 3)
+        assert 3 <= kept.sum() < len(whole)
+        pd.testing.assert_frame_equal(part(short, "edges", target, name), whole[kept].reset_index(drop=True))
+
+
 @pytest.mark.parametrize(("target", "name"), QUESTIONS)
 def test_corrected_p_are_those_of_permuted_residuals(results, inputs, target, name):
     """The model by hand on the permutations of the seed; the same for both representations."""

@@ -38,8 +38,7 @@ from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.resources import memory_limit
 from fcpower_bids.transforms.stateless import PartialCorrelation
-from tests.analyses.cohorts import TR, choose
-from tests.analyses.spectral_cohorts import weak_mode_cohort
+from tests.analyses.cohorts import TR, choose, weak_mode_cohort
 
 
 def draw_edges(rng, n_scans, n_parcels, n_volumes=40):

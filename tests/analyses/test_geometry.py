@@ -9,8 +9,7 @@ import pytest
 
 from fcpower_bids.analyses.spectrum.geometry import analyse_geometry
 from fcpower_bids.core.connectome.edges import rebuild_matrix
-from tests.analyses.cohorts import choose, demo_cohort
-from tests.analyses.spectral_cohorts import weak_mode_cohort
+from tests.analyses.cohorts import choose, demo_cohort, weak_mode_cohort
 
 
 @pytest.fixture(scope="module")

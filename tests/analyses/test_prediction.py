@@ -10,10 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import special, stats
-from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
-from sklearn.preprocessing import KernelCenterer
 
 from fcpower_bids.analyses import prediction
 from fcpower_bids.analyses.baselines import BUDGET, BUDGET_REBUILT, choose_permutations
@@ -29,6 +27,7 @@ from tests.analyses.cohorts import choose, demo_cohort, single_session
 from tests.analyses.conftest import TARGETS
 from tests.core.test_targets import guess_by_sklearn
 from tests.planting.participant_outputs import make_outputs
+from tests.referee import ridge
 
 
 def predict(cohort, **choices):
@@ -38,13 +37,6 @@ def predict(cohort, **choices):
 def summary_of(tables, target, representation):
     frame = tables["prediction_summary"].frame.set_index(["target", "representation"])
     return frame.loc[(target, representation)]
-
-
-def fit_predict(kernel, y, train, test, penalty):
-    centre = KernelCenterer().fit(kernel[np.ix_(train, train)])
-    model = KernelRidge(alpha=penalty, kernel="precomputed")
-    model.fit(centre.transform(kernel[np.ix_(train, train)]), y[train] - y[train].mean())
-    return model.predict(centre.transform(kernel[np.ix_(test, train)])) + y[train].mean()
 
 
 def test_the_order_of_scans_and_the_number_of_processes_change_nothing(cohort, predicted):
@@ -151,7 +143,7 @@ def importance_of(tables, cohort, kernel_of):
     for fold, penalty in zip(chosen["fold"], chosen["penalty"], strict=True):
         roles = folds[folds["fold"] == fold].set_index("participant_id").loc[names, "role"]
         train = np.flatnonzero(roles == "train")
-        fitted = fit_predict(kernel_of(train, edges), y, train, train, penalty)
+        fitted = ridge(kernel_of(train, edges), y, train, train, penalty)
         expected += (edges[train] - edges[train].mean(0)).T @ (fitted - fitted.mean()) / (len(train) - 1) / 5
     return tables["importance_edges"].frame.query(where), expected
 
@@ -303,10 +295,7 @@ def test_a_class_given_a_covariate_is_drawn_from_its_odds_while_people_keep_thei
             test = np.isin(cohort.phenotypes.index, part["participant_id"])
             train = np.flatnonzero(~test)
             own = remove_probability(drawn[:, None], age, train)[:, 0]
-            level, centre = own[train].mean(), KernelCenterer().fit(kernel[np.ix_(train, train)])
-            ridge = KernelRidge(alpha=0.5, kernel="precomputed")
-            ridge.fit(centre.transform(kernel[np.ix_(train, train)]), own[train] - level)
-            left[test], guess[test] = own[test], ridge.predict(centre.transform(kernel[np.ix_(test, train)])) + level
+            left[test], guess[test] = own[test], ridge(kernel, own, train, np.flatnonzero(test), 0.5)
         expected.append(roc_auc_score(left > 0, guess, sample_weight=np.abs(left)))
     np.testing.assert_allclose(tables["null"].frame["score"], expected, atol=1e-8)
 

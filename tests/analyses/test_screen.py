@@ -14,8 +14,7 @@ from fcpower_bids.analyses.spectrum.screen import GROUP_FIT, SCREEN, TANGENTS, S
 from fcpower_bids.analyses.study import open_study
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
-from tests.analyses.cohorts import choose, cohort_of, demo_cohort
-from tests.analyses.spectral_cohorts import weak_mode_cohort
+from tests.analyses.cohorts import choose, cohort_of, demo_cohort, weak_mode_cohort
 
 CHOICES = {"targets": ("weak",), "repeats": 2, "folds": 5}
 FULL_RANK = {name for name in SCREEN if name.startswith(("tangent", "log_", "cholesky"))}

@@ -7,12 +7,12 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.kernel_ridge import KernelRidge
 
 from fcpower_bids.analyses.sites import HarmonisedFeatures, fit_combat
 from fcpower_bids.outputs.tables import read_json
 from tests.command import main
 from tests.planting.planted import Planted, make_cohort
+from tests.referee import ridge
 
 
 def draw(n=120, n_edges=200, seed=0):
@@ -107,14 +107,6 @@ def combat(edges, sites, train):
     return out
 
 
-def regress(kernel, target, rows, at, penalty):
-    """Kernel ridge with an intercept, by scikit-learn."""
-    ones = np.eye(len(rows)) - 1 / len(rows)
-    own, cross = kernel[np.ix_(rows, rows)], kernel[np.ix_(at, rows)]
-    model = KernelRidge(alpha=penalty, kernel="precomputed").fit(ones @ own @ ones, target[rows] - target[rows].mean())
-    return model.predict((cross - own.mean(axis=0)) @ ones) + target[rows].mean()
-
-
 def test_it_is_combat_of_the_training_people_and_kernel_ridge(cohort, harmonised):
     table = cohort.phenotypes
     files = sorted(cohort.out.rglob("*stat-mean_timeseries.tsv"))
@@ -133,12 +125,12 @@ def test_it_is_combat_of_the_training_people_and_kernel_ridge(cohort, harmonised
         scores = []
         for penalty in PENALTIES:
             inner = [own["row"].to_numpy() for _, own in training.groupby("inner_fold")]
-            held = np.concatenate([regress(kernel, target, np.setdiff1d(train, rows), rows, penalty) for rows in inner])
+            held = np.concatenate([ridge(kernel, target, np.setdiff1d(train, rows), rows, penalty) for rows in inner])
             scores.append(np.corrcoef(held, target[np.concatenate(inner)])[0, 1])
         best = PENALTIES[int(np.argmax(scores))]
         assert chosen[number] == best
         got = predicted[[names[row] for row in test]]
-        np.testing.assert_allclose(got, regress(kernel, target, train, test, best), atol=1e-5)
+        np.testing.assert_allclose(got, ridge(kernel, target, train, test, best), atol=1e-5)
 
 
 def test_a_target_made_of_sites_is_found_without_and_not_with_it(cohort, harmonised):

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from sklearn import kernel_ridge as sklearn_ridge
 from sklearn.linear_model import Ridge
-from sklearn.preprocessing import KernelCenterer, StandardScaler
+from sklearn.preprocessing import StandardScaler
 
 from fcpower_bids.core.regression import nested
 from fcpower_bids.core.regression.folds import Fold, leave_one_site_out, replicated_folds
@@ -27,24 +26,12 @@ from fcpower_bids.core.regression.targets import (
 )
 from fcpower_bids.errors import Unfit
 from fcpower_bids.resources import MEGA, memory_limit
+from tests.referee import ridge
 
 PENALTIES = np.array([1e-2, 1e-1, 1.0, 10.0])
 # Without shrinking: a failure is told at once, and its seed and sizes are small anyway.
 quick = settings(max_examples=5, deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate))
 SELECTIONS = ["pooled_pearson", "mean_predictive_cod", "pooled_mse", "mean_pearson", "mean_mae_norm"]
-
-
-def fit_predict(kernel, y, train, rows, penalty, intercept=True):
-    """Ridge regression by scikit-learn, on the rows whose target is known."""
-    train = train[~np.isnan(y[train])]
-    gram, cross, level = kernel[np.ix_(train, train)], kernel[np.ix_(rows, train)], 0.0
-    if intercept:
-        centre = KernelCenterer().fit(gram)
-        gram, cross, level = centre.transform(gram), centre.transform(cross), y[train].mean()
-    return (
-        sklearn_ridge.KernelRidge(alpha=penalty, kernel="precomputed").fit(gram, y[train] - level).predict(cross)
-        + level
-    )
 
 
 def brute_force(kernel, build, folds, selection, intercept=True):
@@ -60,12 +47,12 @@ def brute_force(kernel, build, folds, selection, intercept=True):
                 if not rows.size:
                     continue
                 observed.append(y[rows, None])
-                paths = [fit_predict(kernel, y, rest, rows, penalty, intercept) for penalty in PENALTIES]
+                paths = [ridge(kernel, y, rest, rows, penalty, intercept) for penalty in PENALTIES]
                 predicted.append(np.stack(paths)[..., None])
                 train.append(Training.of(y[rest][~np.isnan(y[rest])][:, None]))
             scores = selection_scores(selection, observed, predicted, train)
             penalty = PENALTIES[best_penalty(scores, PENALTIES)[0]]
-            yield penalty, fit_predict(kernel, outer[:, j], fold.train, fold.test, penalty, intercept), scores[:, 0]
+            yield penalty, ridge(kernel, outer[:, j], fold.train, fold.test, penalty, intercept), scores[:, 0]
 
 
 def assert_equals_brute_force(kernel, build, folds, selection, intercept=True):

@@ -30,8 +30,6 @@ from tests.command import main
 
 ENDING = "task-rest_space-MNI_atlas-Toy_scale-10_stat-mean_timeseries"
 TINY = ("--architecture", "d=8", "layers=1", "heads=2", "ff=8", "dropout=0.0", "--window", "20", "--batch-size", "12")
-CLOCKED = ["steps_per_s", "peak_mb", "seconds_left"]
-"""Columns of the log that differ from run to run."""
 HERE = ("--nprocs", "1")
 QUICK = (
     *(*TINY, "--nprocs", "1", "--steps", "4", "--checkpoint-every", "2"),
@@ -66,6 +64,12 @@ def plant_outputs(folder: Path, recordings: list[tuple[dict, NDArray[np.float64]
 def run_pretrain(folder: Path, *options: object, out: str = "out", quick: Sequence[str] = QUICK) -> int:
     """Run the pretrain level on the planted outputs in this process; with `PACKED` it makes the corpus alone."""
     return main([str(folder / "bids"), str(folder / out), "pretrain", *quick, *map(str, options)])
+
+
+def read_log(encoder: Path) -> pd.DataFrame:
+    """The log of a run by step, without what differs from run to run."""
+    table = pd.read_csv(encoder / "log.tsv", sep="\t", index_col="step", na_values="n/a")
+    return table.drop(columns=["steps_per_s", "peak_mb", "seconds_left"])
 
 
 def pretrain(corpus: Path, output: Path, config: PretrainConfig, stop_step: int | None = None) -> Pretrained:

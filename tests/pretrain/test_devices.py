@@ -15,12 +15,7 @@ from fcpower_bids.pretrain import corpus as corpora
 from fcpower_bids.pretrain import packing
 from fcpower_bids.pretrain.engine import best_precision
 from tests.pretrain.conftest import made_recordings
-from tests.pretrain.outputs import CLOCKED, PACKED, plant_outputs, run_pretrain, write_public
-
-
-def log(folder) -> pd.DataFrame:
-    table = pd.read_csv(folder / "encoder" / "log.tsv", sep="\t", na_values="n/a")
-    return table.drop(columns=CLOCKED)
+from tests.pretrain.outputs import PACKED, plant_outputs, read_log, run_pretrain, write_public
 
 
 def weights(folder) -> dict[str, torch.Tensor]:
@@ -46,7 +41,9 @@ def test_a_pack_that_does_not_fit_is_streamed_with_the_same_numbers(tmp_path, mo
         monkeypatch.setattr(corpora, "_room", lambda device, room=room: room)
         assert run_pretrain(tmp_path, "--corpus", tmp_path / "out" / "corpus", out=name) == 0
         assert ("series" in [kind for _, kind in held]) is (room > 0)
-    pd.testing.assert_frame_equal(log(tmp_path / "streamed"), log(tmp_path / "resident"))
+    pd.testing.assert_frame_equal(
+        read_log(tmp_path / "streamed" / "encoder"), read_log(tmp_path / "resident" / "encoder")
+    )
     first, second = weights(tmp_path / "streamed"), weights(tmp_path / "resident")
     assert all(torch.equal(first[name], second[name]) for name in first)
 

@@ -6,7 +6,6 @@ import dataclasses
 import json
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -29,7 +28,7 @@ from fcpower_bids.pretrain.engine import (
 )
 from fcpower_bids.workflows.pretraining import pretrain_config
 from tests.command import parse_settings
-from tests.pretrain.outputs import run_pretrain
+from tests.pretrain.outputs import read_log, run_pretrain
 
 
 def batch(n: int = 12, d: int = 5, edges: int = 60, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -247,5 +246,5 @@ def test_a_run_says_and_does_what_follows(written, capsys):
     used, folder = f"{PAPER.replace('1024', '32')}, {rest}", written / "out" / "encoder"
     assert json.loads((folder / "model" / "config.json").read_text())["training"] == used
     assert f"| training | {used} |" in (folder / "model" / "README.md").read_text()
-    log = pd.read_csv(folder / "log.tsv", sep="\t", index_col="step", na_values="n/a")
+    log = read_log(folder)
     assert log.loc[1, "learning_rate"] == pytest.approx(8.5e-4 / 100)

@@ -20,7 +20,7 @@ from fcpower_bids.pretrain import engine
 from fcpower_bids.pretrain.selection import REPEATS, SELECT, split_families
 from tests.command import main
 from tests.pretrain.conftest import NAMES, made_recordings
-from tests.pretrain.outputs import plant_outputs, run_pretrain
+from tests.pretrain.outputs import plant_outputs, read_log, run_pretrain
 
 PEOPLE, WINDOW = 44, 20
 PENALTIES = 10.0 ** np.arange(-3, 4)
@@ -94,7 +94,7 @@ def probe_of(features, target, names) -> float:
 
 
 def test_the_checkpoint_is_the_one_that_the_probe_likes_best(folder, run):
-    log = pd.read_csv(run / "encoder" / "log.tsv", sep="\t", na_values="n/a").set_index("step")
+    log = read_log(run / "encoder")
     saved = log.loc[[2, 4]]
     facts = json.loads((run / "encoder" / "model" / "config.json").read_text())
     assert facts["step"] == saved["probe"].idxmax()
@@ -114,7 +114,7 @@ def test_the_checkpoint_is_the_one_that_the_probe_likes_best(folder, run):
 
 
 def test_its_scores_are_those_of_scikit_learn(folder, run):
-    log = pd.read_csv(run / "encoder" / "log.tsv", sep="\t", na_values="n/a").set_index("step")
+    log = read_log(run / "encoder")
     target = pd.read_csv(folder / "people" / "participants.tsv", sep="\t")["score"].to_numpy()
     encoder = load_encoder("fbert", run / "encoder" / "model")
     row = log.loc[encoder.card.step]
@@ -147,10 +147,7 @@ def test_two_devices_train_and_probe_as_one(folder, run, meeting_place, capfd, m
     assert run_pretrain(folder, *words, "--devices", "2", out="two") == 0
     told = capfd.readouterr().err
     assert [told.count(said) for said in ("Encoder: ", "Page: ")] == [1, 1]
-    alone, together = (
-        pd.read_csv(path / "log.tsv", sep="\t", na_values="n/a").set_index("step")[["loss", *PROBED]]
-        for path in (run / "encoder", folder / "two" / "encoder")
-    )
+    alone, together = (read_log(path)[["loss", *PROBED]] for path in (run / "encoder", folder / "two" / "encoder"))
     pd.testing.assert_frame_equal(alone, together, atol=1e-3)
     np.testing.assert_allclose(alone["loss"], together["loss"], rtol=0, atol=1e-4)
     steps = [load_encoder("fbert", path / "encoder" / "model").card.step for path in (run, folder / "two")]
@@ -165,7 +162,7 @@ def test_its_people_are_among_those_who_chose(folder, run):
 def test_without_targets_identification_chooses_and_what_cannot_be_is_said(folder, run, capsys):
     corpus = ("--corpus", run / "corpus")
     assert run_pretrain(folder, *corpus, "--probe", folder / "other", out="second") == 0
-    log = pd.read_csv(folder / "second" / "encoder" / "log.tsv", sep="\t", na_values="n/a").set_index("step")
+    log = read_log(folder / "second" / "encoder")
     assert "probe" not in log
     facts = json.loads((folder / "second" / "encoder" / "model" / "config.json").read_text())
     assert facts["step"] == log.loc[[2, 4], "probe_identification"].idxmax()

@@ -8,7 +8,6 @@ import shutil
 import signal
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -21,7 +20,7 @@ from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.pretrain.train import _Run, train
 from tests.command import main
 from tests.pretrain.conftest import as_sources, made_recordings
-from tests.pretrain.outputs import QUICK, in_child, plant_outputs, pretrain, run_pretrain
+from tests.pretrain.outputs import QUICK, in_child, plant_outputs, pretrain, read_log, run_pretrain
 from tests.pretrain.test_engine import assert_same, gradients, single
 from tests.pretrain.test_train import config, weights
 
@@ -44,7 +43,7 @@ def run(folder, name: str, *options: str) -> int:
 
 
 def losses(folder, name: str) -> list[float]:
-    log = pd.read_csv(folder / name / "encoder" / "log.tsv", sep="\t", na_values="n/a")
+    log = read_log(folder / name / "encoder")
     return log["loss"].dropna().tolist()
 
 

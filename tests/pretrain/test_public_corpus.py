@@ -11,7 +11,7 @@ import pytest
 from fcpower_bids.pretrain import corpus as public_corpus
 from fcpower_bids.pretrain.corpus import open_pack
 from tests.pretrain.conftest import NAMES, made_recordings
-from tests.pretrain.outputs import CLOCKED, PACKED, plant_outputs, run_pretrain, write_public
+from tests.pretrain.outputs import PACKED, plant_outputs, read_log, run_pretrain, write_public
 
 WINDOW = 20
 
@@ -22,11 +22,6 @@ def public(written):
     return written / "public"
 
 
-def log(folder) -> pd.DataFrame:
-    table = pd.read_csv(folder / "encoder" / "log.tsv", sep="\t", na_values="n/a")
-    return table.drop(columns=CLOCKED)
-
-
 def test_training_on_it_is_training_on_our_pack_of_the_same_windows(tmp_path):
     """Recordings of one window each, so that both layouts hold the same windows."""
     short = [(facts, series[:WINDOW]) for facts, series in made_recordings()]
@@ -34,7 +29,7 @@ def test_training_on_it_is_training_on_our_pack_of_the_same_windows(tmp_path):
     assert run_pretrain(tmp_path) == 0
     write_public(tmp_path / "out" / "corpus", tmp_path / "public")
     assert run_pretrain(tmp_path, "--corpus", tmp_path / "public", out="elsewhere") == 0
-    pd.testing.assert_frame_equal(log(tmp_path / "elsewhere"), log(tmp_path / "out"))
+    pd.testing.assert_frame_equal(read_log(tmp_path / "elsewhere" / "encoder"), read_log(tmp_path / "out" / "encoder"))
     configs = [json.loads((tmp_path / out / "encoder/model/config.json").read_text()) for out in ("out", "elsewhere")]
     assert [config["tr_range"] for config in configs] == [[2.0, 2.5]] * 2
     assert configs[0]["roi_labels"] == configs[1]["roi_labels"] == NAMES

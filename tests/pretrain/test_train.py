@@ -18,7 +18,7 @@ from fcpower_bids.pretrain.engine import PretrainConfig
 from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.pretrain.train import OPTIMIZER
 from tests.pretrain.conftest import NAMES, as_sources, made_recordings
-from tests.pretrain.outputs import CLOCKED, pretrain
+from tests.pretrain.outputs import pretrain, read_log
 
 
 def config(**changes) -> PretrainConfig:
@@ -47,10 +47,6 @@ def assert_equal_weights(first, second, atol=0.0):
         torch.testing.assert_close(second[key], value, rtol=0, atol=atol)
 
 
-def numbers(run) -> pd.DataFrame:
-    return pd.read_csv(run / "log.tsv", sep="\t", na_values="n/a").drop(columns=CLOCKED)
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A run that nothing disturbs: its corpus, its folder and its outcome."""
@@ -70,9 +66,7 @@ def test_resuming_is_exact_to_the_bit(tmp_path, whole, changes):
     pretrain(pack, tmp_path / "parts", config(**changes))
     assert_equal_weights(weights(alone), weights(tmp_path / "parts"))
     shared_steps = [0, 4, 6, 8]
-    pd.testing.assert_frame_equal(
-        *(numbers(run).set_index("step").loc[shared_steps] for run in (alone, tmp_path / "parts"))
-    )
+    pd.testing.assert_frame_equal(*(read_log(run).loc[shared_steps] for run in (alone, tmp_path / "parts")))
 
 
 def test_an_interrupted_log_goes_on_from_the_checkpoint(tmp_path, whole):
@@ -84,7 +78,7 @@ def test_an_interrupted_log_goes_on_from_the_checkpoint(tmp_path, whole):
     optimizer = "checkpoints/step-0000004/optimizer.safetensors"
     shutil.copyfile(tmp_path / "again" / optimizer, run / optimizer)
     pretrain(pack, run, config())
-    pd.testing.assert_frame_equal(numbers(run), numbers(alone))
+    pd.testing.assert_frame_equal(read_log(run), read_log(alone))
 
 
 def test_the_model_of_a_run_embeds(whole):
@@ -100,7 +94,7 @@ def test_the_model_of_a_run_embeds(whole):
     assert facts["corpus_sha256"] == json.loads((pack / "pack.json").read_text())["sha256"]
     assert f"| step | {outcome.step} |" in (outcome.folder / "README.md").read_text()
     assert_equal_weights(load_file(outcome.folder / "model.safetensors"), weights(run, outcome.step))
-    assert outcome.step == numbers(run).set_index("step").loc[[4, 8], "select"].idxmax()
+    assert outcome.step == read_log(run).loc[[4, 8], "select"].idxmax()
 
 
 def test_a_run_leaves_a_full_log_and_one_state_of_the_optimiser(whole):
@@ -195,7 +189,7 @@ def test_mixed_precision_follows_full_precision(tmp_path, pack, precision):
     losses = []
     for name in ("32-true", precision):
         pretrain(pack, tmp_path / name, config(architecture=architecture, precision=name))
-        losses.append(numbers(tmp_path / name)["loss"].to_numpy()[1:])
+        losses.append(read_log(tmp_path / name)["loss"].to_numpy()[1:])
     assert losses[1][0] == pytest.approx(losses[0][0], abs=1e-3)
     np.testing.assert_allclose(losses[1], losses[0], rtol=0, atol=5e-2)
     assert (losses[1] != losses[0]).any()

@@ -14,7 +14,6 @@ from fcpower_bids.encoders import ENCODERS, PUBLISHED, load_encoder
 from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable
 from fcpower_bids.encoders.published.adapters import (
     Attention,
-    fit_statistics,
     read_number_table,
     read_state,
     resample,
@@ -221,17 +220,3 @@ def test_z_scores_without_variance_are_zero():
     scored = z_scored(series)
     assert (scored[:, 0] == 0).all()
     assert scored[:, 1].std() == pytest.approx(1)
-
-
-def test_statistics_are_pooled_over_volumes():
-    rng = np.random.default_rng(0)
-    series = [rng.standard_normal((length, 3)) for length in (20, 35)]
-    statistics = fit_statistics(series)
-    pooled = np.concatenate(series)
-    np.testing.assert_allclose(statistics.median, np.median(pooled, axis=0))
-    scaled = statistics.scale(pooled)
-    np.testing.assert_allclose(np.percentile(scaled, 75, axis=0) - np.percentile(scaled, 25, axis=0), 1)
-    with pytest.raises(RecordingError, match="at least two training recordings"):
-        fit_statistics(series[:1])
-    with pytest.raises(RecordingError, match="does not vary"):
-        fit_statistics([np.zeros((5, 2)), np.ones((5, 2)) * [0, 1]])

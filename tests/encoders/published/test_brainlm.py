@@ -193,6 +193,8 @@ def test_no_cohort_no_embedding(files, tmp_path, statistics):
         encoder.embed(series[:1], NAMES, 0.735)
     with pytest.raises(RecordingError, match="at least two training recordings"):
         encoder.fit(series[:1], NAMES)
+    with pytest.raises(RecordingError, match="does not vary"):
+        encoder.fit([np.zeros((220, 424))] * 2, NAMES)
     fitted = encoder.fit(series, NAMES)
     pooled = np.concatenate([one - one.mean(axis=0) for one in series])
     np.testing.assert_allclose(fitted.statistics.median, np.median(pooled, axis=0))
