@@ -15,7 +15,7 @@ from scipy import stats
 from fcpower_bids.outputs.tables import read_table
 from tests.clinic.planted import MEAN, QUICK, SD
 from tests.command import main
-from tests.doors.cohort import ONE, Truth, by_list, power
+from tests.doors.test_doors_in_pairs import Shape, Truth, by_list, power
 
 PEOPLE, PARCELS = 30, 20
 NAMES = [f"sub-p{number:02d}" for number in range(PEOPLE)]
@@ -57,7 +57,7 @@ def attacked(tmp_path_factory):
         folder / "bids" / "participants.tsv", sep="\t", index=False
     )
     one_each = {scan: each for scan, each in series.items() if scan[1] == "a"}
-    study = by_list(folder / "study", Truth(folder / "bids", one_each), ONE)
+    study = by_list(folder / "study", Truth(folder / "bids", one_each), Shape(decided="all accepted"))
     words = "--analyses prediction --targets age --representations fc_power --permutations 0 --save-models"
     places = [str(study.bids), str(study.out), "group", *study.options]
     for options in ([], ["--name", "without-one", "--participant-label", *NAMES[1:]]):
