@@ -19,7 +19,7 @@ from fcpower_bids.core.series import z_score
 from fcpower_bids.outputs.tables import read_table
 from tests.clinic.planted import group, make_cohort, models, series_with
 from tests.command import main
-from tests.doors.cohort import ridge
+from tests.doors.test_doors_in_pairs import ridge
 from tests.planting.participant_outputs import add_output
 
 PEOPLE, NEW = 120, 12

@@ -24,7 +24,6 @@ from tests.running import PLAIN, run_app
 
 ALPHA, PEOPLE, TR = 0.35, 8, 2.5
 SCORE = "planted_score"
-RUN = "rfMRI_REST1_LR"
 Scan = tuple[str, str]
 """Label of the person, and letter of the session."""
 
