@@ -102,6 +102,17 @@ def test_offline_says_how_to_prefetch(tmp_path):
     assert not (tmp_path / "templateflow").exists()
 
 
+def test_offline_nobody_is_asked_and_a_network_that_never_answers_does_not_hang(monkeypatch):
+    monkeypatch.setattr(templateflow_atlases, "SECONDS", 0.1)
+    monkeypatch.setattr(templateflow_atlases, "_fetch", FETCH)
+    with pytest.raises(TimeoutError, match=r"within 0\.1 s"):
+        FETCH(["any"], SPACE)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("the client was started"))
+    monkeypatch.setenv("FCPOWER_OFFLINE", "1")
+    with pytest.raises(DatasetError, match="FCPOWER_OFFLINE is set"):
+        load_atlas("Schaefer400", SPACE)
+
+
 THALAMUS = "MIAL67ThalamicNuclei"
 """An atlas that TemplateFlow has at 1 mm alone."""
 TABLE = b"index\tname\n1\tleft-one\n2\tright-two\n"

@@ -117,6 +117,13 @@ def test_equals_nilearn_where_every_voxel_has_signal(tmp_path, rng, with_mask):
     np.testing.assert_allclose(parcellate(bold, mask, [atlas])[0].series, expected, rtol=0, atol=1e-10)
 
 
+def test_the_standard_library_inflates_as_well(run, monkeypatch):
+    bold, mask, atlas, *_ = run
+    fast = parcellate(bold, mask, [atlas])[0]
+    monkeypatch.setattr(streaming, "open_gzip", gzip.open)
+    np.testing.assert_array_equal(parcellate(bold, mask, [atlas])[0].series, fast.series)
+
+
 @settings(deadline=None, derandomize=True, max_examples=40)
 @given(
     shape=st.tuples(*[st.integers(2, 6)] * 3),
