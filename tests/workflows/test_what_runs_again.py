@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from fcpower_bids.imaging import streaming
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.interfaces.nodes import Step, Transform
 from fcpower_bids.outputs import status
+from fcpower_bids.settings import METHOD_SECTIONS, Participant
 from fcpower_bids.workflows import participant
 from tests.running import run_app
 
@@ -157,3 +159,14 @@ def test_what_runs_again_is_what_the_table_says(finished, counted, monkeypatch, 
     expected = {"volumes": READ} if volumes else {}
     nodes = counted(folder / "in", folder / "nodes", *WITHIN, *EMBEDDED, "--debug", "--replace", *given)
     assert nodes == {**dict.fromkeys(runs, 1), **expected}
+
+
+CHOSEN = [field.name for field in fields(Participant) if field.metadata.get("section") in METHOD_SECTIONS]
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_every_choice_of_the_method_is_in_the_fingerprint_of_a_recording(name):
+    plain = Participant()
+    value = getattr(plain, name)
+    other = (not value) if isinstance(value, bool) else (Path("x"),) if isinstance(value, tuple) else f"{value}1"
+    assert replace(plain, **{name: other}).configuration_hash() != plain.configuration_hash()
