@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.differences import PooledNull, false_discovery_rates
@@ -281,6 +279,9 @@ def find_components(graph: Rows, first: Rows, second: Rows, n_parcels: int) -> C
     """Join edges (m,) that share a parcel into networks, by connectome (Zalesky et al. 2010)."""
     size = (int(graph.max(initial=0)) + 1) * n_parcels
     ends = graph * n_parcels + first, graph * n_parcels + second
+    from scipy.sparse import coo_array  # takes a twentieth of a second, and most runs have no networks
+    from scipy.sparse.csgraph import connected_components
+
     joined = coo_array((np.ones(len(graph), dtype=bool), ends), shape=(size, size))
     _, node = connected_components(joined, directed=False)
     _, where, label = np.unique(node[ends[0]], return_index=True, return_inverse=True)
