@@ -93,6 +93,12 @@ def test_painted_people_have_their_own_connectomes(painted, series):
     assert identification({key: spectral_power(matrix, ALPHA)[UPPER] for key, matrix in found.items()}) == 1
 
 
+def test_two_scans_of_400_parcels_take_little_of_a_page(painted):
+    pages = list(painted.glob("sub-*.html"))
+    assert pages
+    assert max(page.stat().st_size for page in pages) < 2.5e6
+
+
 def test_parcels_lie_around_the_centres_of_their_atlas(painted):
     rows = table(next(painted.glob("sourcedata/**/*.tsv"), None) or next(painted.rglob("atlas-*_dseg.tsv")))
     centres = table(Path(str(CENTRES)))
