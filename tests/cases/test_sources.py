@@ -95,6 +95,14 @@ def test_a_stored_series_that_is_damaged_costs_its_scan_alone_and_comes_back_wit
     assert len(people(tmp_path / "out")) == 6
 
 
+def test_a_stored_series_that_is_gone_is_read_again(imported, tmp_path):
+    words, stored = imported
+    whole = stored.read_bytes()
+    stored.unlink()
+    assert run(*words).code == 0
+    assert stored.read_bytes() == whole
+
+
 @pytest.mark.parametrize("stopped", ["before its status", "before its quality", "while writing"])
 def test_a_stopped_import_goes_on(stopped, imported, tmp_path):
     words, stored = imported
