@@ -72,6 +72,8 @@ VANISHED = (
     "The process that worked on it ended without a word, as when it is killed, memory runs out or a cluster ends the "
     "job: see the log of the scheduler or of the system, and run the same command again."
 )
+MOST_FRUITLESS = 3
+"""So often processes may be killed before they have begun anything, until there is no sense in trying again."""
 NOT_STARTED = "The run ended before its turn came. Run the same command again."
 
 
@@ -199,7 +201,7 @@ def _run(jobs: Sequence[Job], settings: Settings, datasets: dict[str, Path], wor
     for atlas in {atlas for job in todo.values() for atlas in job.atlases}:
         describe_atlas(atlas, settings.work / "atlases")
     named = replace(settings, dataset_name=dataset_identity(settings.bids_dir, settings.dataset_name))
-    names, theirs, wait = list(todo), list[str](), False
+    names, theirs, wait, fruitless = list(todo), list[str](), False, 0
     if runner is not None:
         steps.configure_nipype(settings.output_dir / "logs" / "crashes", settings.debug)
         calls = ((job.recording, job.atlases, named, datasets, work) for job in todo.values())
@@ -215,7 +217,10 @@ def _run(jobs: Sequence[Job], settings: Settings, datasets: dict[str, Path], wor
                         count.step(name, end)
             names = []
         except WorkerDied as error:
-            names = _note_killed([name for name in names if name not in theirs], error, count)
+            before = [name for name in names if name not in theirs]
+            names = _note_killed(before, error, count)
+            fruitless = fruitless + 1 if names == before else 0  # killed before the first of them had begun
+            names = [] if fruitless == MOST_FRUITLESS else names
         if not names and not wait:
             names, theirs, wait = theirs, [], True
             for name in names:
@@ -275,7 +280,7 @@ def _note_killed(names: Iterable[str], error: WorkerDied, count: Count) -> list[
     for status in [status for status in at_work if status.process in error.processes] or at_work:
         write_status(output, Status(status.recording, FAILED, status.stage, f"{error.cause}. {remedy}"))
         count.step(status.recording, "failed")
-    states = {name: read_status(output, name) for name in names} if at_work else {}
+    states = {name: read_status(output, name) for name in names}
     return [name for name, status in states.items() if status is None or status.state == RUNNING]
 
 

@@ -22,6 +22,7 @@ from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.status import read_status, status_path
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.store import TEMPORARY, beside
+from fcpower_bids.workflows import recording as steps
 from tests.running import LINKS, PATIENCE, PLAIN, Finished, contents, run_app, start_app
 
 ATLAS = ("--atlas", "builtin")
@@ -177,6 +178,34 @@ def test_the_ends_of_processes_are_told_apart(codes, words):
     number, dead = parallel.first_to_die([Ended(code, place + 1) for place, code in enumerate(codes)])
     assert words in parallel.cause_of_death(number)
     assert dead == [place + 1 for place, code in enumerate(codes) if number and code == -number]
+
+
+def killed_first(recording, *arguments):
+    """Die as `DEATHS` says before anything is begun, then do the work."""
+    deaths = Path(os.environ["DEATHS"])
+    if (left := int(deaths.read_text())) > 0:
+        deaths.write_text(str(left - 1))
+        os.kill(os.getpid(), signal.SIGKILL)
+    return PROCESS(recording, *arguments)
+
+
+PROCESS = steps.process_recording
+
+
+@pytest.mark.parametrize(("deaths", "code"), [(1, 0), (100, 5)])
+def test_processes_that_are_killed_before_they_begin_are_replaced(demo, whole, tmp_path, monkeypatch, deaths, code):
+    (tmp_path / "deaths").write_text(str(deaths))
+    monkeypatch.setenv("DEATHS", str(tmp_path / "deaths"))
+    monkeypatch.setattr(steps, "process_recording", killed_first)
+    found = run_app(demo, tmp_path / "out", *ATLAS, "--nprocs", "1")
+    assert found.code == code, found.err
+    assert set(found.states().values()) == {"failed" if code else "done"}
+    assert "Traceback" not in found.err
+    if code:
+        assert "Run the same command again" in found.err
+        monkeypatch.undo()
+        found = run_app(demo, tmp_path / "out", *ATLAS)
+    assert files_of(found) == files_of(whole)
 
 
 @needs_proc
