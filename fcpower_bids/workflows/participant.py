@@ -39,6 +39,7 @@ from fcpower_bids.outputs.status import (
     forget_embeddings,
     forget_found,
     input_mark,
+    is_finished,
     read_status,
     remove_outdated,
     status_path,
@@ -47,7 +48,6 @@ from fcpower_bids.outputs.status import (
 )
 from fcpower_bids.parallel import WorkerDied, run_calls
 from fcpower_bids.progress import say
-from fcpower_bids.records import Recording
 from fcpower_bids.resources import unsearched
 from fcpower_bids.settings import Settings, command_of
 from fcpower_bids.store import LOCKS, leftovers, lock, make_folder, sweep, sweep_shared, write_shared
@@ -197,11 +197,11 @@ def _run(jobs: Sequence[Job], settings: Settings, datasets: dict[str, Path], wor
         from fcpower_bids.workflows import recording as steps  # loads nipype
     # before anything is removed, since it may be refused
     runner = None if settings.use_plugin is None else steps.make_runner(settings.use_plugin)
-    earlier = [_forget(job.recording, settings) for job in todo.values()]
+    named = replace(settings, dataset_name=dataset_identity(settings.bids_dir, settings.dataset_name))
+    earlier = [_forget(job, named) for job in todo.values()]
     for atlas in {atlas for job in todo.values() for atlas in job.atlases}:
         describe_atlas(atlas, settings.work / "atlases")
-    named = replace(settings, dataset_name=dataset_identity(settings.bids_dir, settings.dataset_name))
-    names, theirs, wait, fruitless = list(todo), list[str](), False, 0
+    names, theirs, ended, wait, fruitless = list(todo), list[str](), set[str](), False, 0
     if runner is not None:
         steps.configure_nipype(settings.output_dir / "logs" / "crashes", settings.debug)
         calls = ((job.recording, job.atlases, named, datasets, work) for job in todo.values())
@@ -214,6 +214,7 @@ def _run(jobs: Sequence[Job], settings: Settings, datasets: dict[str, Path], wor
                     if end == ELSEWHERE:
                         theirs.append(name)
                     else:
+                        ended.add(name)
                         count.step(name, end)
             names = []
         except WorkerDied as error:
@@ -227,7 +228,7 @@ def _run(jobs: Sequence[Job], settings: Settings, datasets: dict[str, Path], wor
                 say(f"{name}: another run is at work on it; it is waited for.", settings)
     for name, job in todo.items():
         status = read_status(settings.output_dir, name)
-        if status is None or status.state == RUNNING:
+        if name not in ended and (status is None or status.state == RUNNING):  # else another run does it once more
             reason = explain_step(settings.output_dir, steps.workflow_name(job.recording))
             reason = reason or (NOT_STARTED if status is None else VANISHED)
             write_status(settings.output_dir, Status(name, FAILED, status.stage if status else "", reason))
@@ -250,11 +251,13 @@ def _conclude(jobs: Sequence[Job], earlier: Sequence[Status | None], settings: S
                 sweep(folder / name for name in leftovers(folder) if name.startswith(recording.name))
 
 
-def _forget(recording: Recording, settings: Settings) -> Status | None:
+def _forget(job: Job, settings: Settings) -> Status | None:
     """Remove the status of a recording, and where its input has changed all that was made of the former; return it."""
-    output, earlier = settings.output_dir, read_status(settings.output_dir, recording.name)
+    recording, output = job.recording, settings.output_dir
+    earlier = read_status(output, recording.name)
     with lock(output / LOCKS / recording.name, wait=False) as is_free:
-        if is_free:  # else another run is at work on it
+        # else another run is at work on it, or has finished it since
+        if is_free and not is_finished(output, recording, job.atlases, settings, settings.dataset_name):
             status_path(output, recording.name).unlink(missing_ok=True)
             if earlier is not None and earlier.inputs not in ("", input_mark(recording)):
                 old = [path for path in files_of(output, recording.entities) if path.is_file()]
