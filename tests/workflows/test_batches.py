@@ -22,6 +22,7 @@ from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.status import read_status, status_path
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.store import TEMPORARY, beside
+from fcpower_bids.workflows import participant
 from fcpower_bids.workflows import recording as steps
 from tests.running import LINKS, PATIENCE, PLAIN, Finished, contents, run_app, start_app
 
@@ -270,6 +271,24 @@ def times_of(output: Path) -> dict[Path, int]:
     """Modification times of all results and statuses but the victim's."""
     found = [*output.glob("sub-*/**/*.*"), *output.glob("logs/status/*.json")]
     return {path: path.stat().st_mtime_ns for path in found if path.is_file() and not path.name.startswith(VICTIM[:12])}
+
+
+def test_what_another_run_has_finished_since_the_plan_is_kept(demo, whole, tmp_path, monkeypatch):
+    """The other begins and ends between the plan of a run and its first recording."""
+    output, refuse, statuses = tmp_path / "out", participant._refuse_another, dict[Path, int]()
+
+    def meanwhile(*given):
+        monkeypatch.setattr(participant, "_refuse_another", refuse)
+        assert run_app(demo, output, *ATLAS).code == 0
+        statuses.update((path, path.stat().st_mtime_ns) for path in output.glob("logs/status/*.json"))
+        return refuse(*given)
+
+    monkeypatch.setattr(participant, "_refuse_another", meanwhile)
+    found = run_app(demo, output, *ATLAS)
+    assert found.code == 0, found.err
+    assert len(statuses) == 4
+    assert {path: path.stat().st_mtime_ns for path in output.glob("logs/status/*.json")} == statuses
+    assert files_of(found) == files_of(whole)
 
 
 def test_a_changed_atlas_in_a_folder_of_atlases_is_noticed(demo, tmp_path):
