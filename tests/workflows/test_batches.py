@@ -181,13 +181,13 @@ def test_the_ends_of_processes_are_told_apart(codes, words):
     assert dead == [place + 1 for place, code in enumerate(codes) if number and code == -number]
 
 
-def killed_first(recording, *arguments):
-    """Die as `DEATHS` says before anything is begun, then do the work."""
-    deaths = Path(os.environ["DEATHS"])
+def killed_first(recording, atlases, settings, *others):
+    """Die as often as a file beside the outputs says, before anything is begun; then do the work."""
+    deaths = settings.output_dir.parent / "deaths"
     if (left := int(deaths.read_text())) > 0:
         deaths.write_text(str(left - 1))
         os.kill(os.getpid(), signal.SIGKILL)
-    return PROCESS(recording, *arguments)
+    return PROCESS(recording, atlases, settings, *others)
 
 
 PROCESS = steps.process_recording
@@ -196,7 +196,6 @@ PROCESS = steps.process_recording
 @pytest.mark.parametrize(("deaths", "code"), [(1, 0), (100, 5)])
 def test_processes_that_are_killed_before_they_begin_are_replaced(demo, whole, tmp_path, monkeypatch, deaths, code):
     (tmp_path / "deaths").write_text(str(deaths))
-    monkeypatch.setenv("DEATHS", str(tmp_path / "deaths"))
     monkeypatch.setattr(steps, "process_recording", killed_first)
     found = run_app(demo, tmp_path / "out", *ATLAS, "--nprocs", "1")
     assert found.code == code, found.err
