@@ -34,7 +34,7 @@ from fcpower_bids.core.regression.krr import KernelRidge
 from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.presets import PAPER
 from fcpower_bids.parallel import executing, map_tasks
-from fcpower_bids.settings import Resources
+from fcpower_bids.settings import Run
 
 PENALTIES = np.array(PAPER.penalties)
 N_TARGETS = 58
@@ -188,8 +188,8 @@ def workers_section(options: argparse.Namespace) -> None:
     folds = replicated_folds(options.n)
     limit = timed(lambda: kernel @ kernel)[0] / 2 * (0.035 * len(folds) + 1) * PENALTIES.size
     print(f"Workers: n={options.n}, {len(folds)} outer folds, 5 inner, {PENALTIES.size} penalties; limit {limit:.1f} s")
-    ways = {"alone": Resources(nprocs=1), "2 processes": Resources(nprocs=2)}
-    ways |= {"Dask": Resources(executor=options.executor)} if options.executor else {}
+    ways = {"alone": Run(nprocs=1), "2 processes": Run(nprocs=2)}
+    ways |= {"Dask": Run(executor=options.executor)} if options.executor else {}
     results = []
     for name, resources in ways.items():
         started = time.monotonic()

@@ -125,7 +125,7 @@ def measure(name: str, given: Cohort | Mapping[str, Cohort], options: argparse.N
     composite = "g=" + ",".join(f"m{k:02d}" for k in range(N_MEASURES))
     chosen = {"composite": (composite,), "family_column": "family", "preset": options.preset, "nprocs": options.nprocs}
     repeats = options.repeats or REPEATS.get(name, 20)
-    settings = Settings(Path(), Path(), "group", **chosen, repeats=repeats, quiet=True)
+    settings = Settings(Path(), Path(), "group").changed(**chosen, repeats=repeats, quiet=True)
     wall, before = time.monotonic(), sum(os.times()[:4])
     try:
         tables = ANALYSES[name](given, settings)

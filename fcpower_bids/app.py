@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             settings = parse_settings(argv)
             refuse_links(settings.output_dir)
-            _limit_threads(settings.omp_nthreads)
+            _limit_threads(settings.run.omp_nthreads)
             try:
                 code = level_of(settings)(settings)
             except SystemExit as error:

@@ -64,7 +64,7 @@ from fcpower_bids.progress import say
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.reports.page import look_up
 from fcpower_bids.schema import TABLES
-from fcpower_bids.settings import Analysis, Settings
+from fcpower_bids.settings import Settings
 
 ALARM, LOOK, NOTE = "alarm", "look", "note"
 """The scores would mislead; a person should look; nothing wrong, but worth knowing."""
@@ -107,7 +107,7 @@ def name_some(names: Sequence[str], most: int = NAMED) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def check_seen(cohort: Cohort, settings: Analysis) -> Iterator[Finding]:
+def check_seen(cohort: Cohort, settings: Settings) -> Iterator[Finding]:
     """Find embeddings whose encoder was trained on people of the cohort."""
     try:
         scored = {encoder_of(name) for name in expand_names(cohort, settings)}
@@ -147,19 +147,21 @@ MOST_OF_A_FAMILY = 5
 """On average; a column with larger groups is something else."""
 
 
-def check_columns(cohort: Cohort, settings: Analysis) -> Iterator[Finding]:
+def check_columns(cohort: Cohort, settings: Settings) -> Iterator[Finding]:
     """Hold every target against sites, length and motion, and look for codes among the values in use."""
     if cohort.phenotypes.empty:
         return
     table = cohort.phenotypes.set_axis(cohort.phenotypes.index.astype(str))
-    targets = read_targets(table, cohort, settings)
-    used = list(dict.fromkeys(name for name in (*targets, *settings.covariates) if name in table))
+    targets = read_targets(table, cohort, settings.group)
+    used = list(dict.fromkeys(name for name in (*targets, *settings.group.covariates) if name in table))
     for name in used:
         numbers = pd.to_numeric(table[name], errors="coerce").to_numpy(dtype=float, na_value=np.nan)
         for value, n in repeated_extremes(numbers):
             people = "person" if n == 1 else "people"
             yield find("repeated extreme value", LOOK, n, value, name=name, people=people)
-    for column in (str(name) for name in table if FAMILY.fullmatch(str(name)) and settings.family_column not in table):
+    for column in (
+        str(name) for name in table if FAMILY.fullmatch(str(name)) and settings.group.family_column not in table
+    ):
         sizes = table[column].dropna().value_counts()  # like undeclared families: a value of one's own, or of a few
         related = int(sizes[sizes > 1].sum())
         if related and len(sizes) >= len(table) / MOST_OF_A_FAMILY:
@@ -171,25 +173,25 @@ def check_columns(cohort: Cohort, settings: Analysis) -> Iterator[Finding]:
         association = rank_association(values, amounts[name].to_numpy(dtype=float))
         if association.p < SIGNIFICANT / (len(names) * len(targets)):
             kind = "motion and target" if name == "mean_fd" else "amount of data and target"
-            level, words = (NOTE, f"removed {kind}") if name in settings.covariates else (LOOK, kind)
+            level, words = (NOTE, f"removed {kind}") if name in settings.group.covariates else (LOOK, kind)
             yield find(
                 kind, level, association.n, association.size, words, target=target, amount=AMOUNTS[name], name=name
             )
 
 
-def _sites(cohort: Cohort, table: pd.DataFrame, targets: Targets, settings: Analysis) -> Iterator[Finding]:
-    columns = site_columns(table, settings)
+def _sites(cohort: Cohort, table: pd.DataFrame, targets: Targets, settings: Settings) -> Iterator[Finding]:
+    columns = site_columns(table, settings.group)
     by_person = {name: dict(zip(table.index, site_labels(table, name).tolist(), strict=True)) for name in columns}
     held_out = held_out_column(cohort.folds, by_person)
-    for share in find_site_shares(table, targets, settings):
-        handled = describe_handling(share.column, held_out, settings)
+    for share in find_site_shares(table, targets, settings.group):
+        handled = describe_handling(share.column, held_out, settings.group)
         about = {"name": share.target, "column": share.column, "percent": 100 * share.share, "handled": handled}
         level, words = (NOTE, "handled site and target") if handled else (ALARM, "")
         yield find("site and target", level, share.n_sites, share.share, words, **about)
     for column in columns:
-        if not settings.site_column and column != held_out:
+        if not settings.group.site_column and column != held_out:
             sizes = table[column].dropna().astype(str).value_counts()
-            among = "; it is a covariate" if column in settings.covariates else ""
+            among = "; it is a covariate" if column in settings.group.covariates else ""
             about = {"column": column, "least": sizes.min(), "most": sizes.max(), "used": among}
             yield find("site", NOTE, len(sizes), math.nan, **about)
 
@@ -299,9 +301,9 @@ READ = (
 """Choices that the check reads; others do not make it run again."""
 
 
-def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], tuple[tuple[str, str], ...]]:
+def check_cohort(cohort: Cohort, settings: Settings) -> tuple[dict[str, Table], tuple[tuple[str, str], ...]]:
     """Look for what makes right formulas mislead; also return people who share a scan and therefore a fold."""
-    chosen = dataclasses.replace(settings, alpha=EXPONENT, kernel="correlation")
+    chosen = settings.changed(alpha=EXPONENT, kernel="correlation")
     groups = [np.array([row]) for row in range(len(cohort.scans))]
     (representation,) = build_representations(cohort, groups, (FC_POWER,), chosen)
     pairs, findings, alike = check_pairs(cohort, representation.similarity())
@@ -325,8 +327,8 @@ def check_first(cohort: Cohort, settings: Settings) -> Cohort:
     folder = settings.results
     if cohort.joined.get("phenotypes"):
         say(f"{describe_join(cohort.joined)}.", settings)
-    choices = {name: getattr(settings, name) for name in READ}
-    of_check = Settings(settings.bids_dir, settings.output_dir, settings.level, **choices)
+    plain = Settings(settings.bids_dir, settings.output_dir, settings.level)
+    of_check = plain.changed(**{name: settings[name] for name in READ})
     finished, key = FinishedAnalyses(folder), analysis_key({"": cohort}, of_check)
     if not finished.has(CHECK.name, key):
         say(f"{CHECK.name} ...", settings)

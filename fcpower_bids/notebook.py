@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
@@ -25,7 +24,7 @@ from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.elsewhere.imports import bring_sources
 from fcpower_bids.errors import DatasetError, Unfit, UsageError
 from fcpower_bids.records import Cohort
-from fcpower_bids.settings import Analysis, Settings
+from fcpower_bids.settings import Settings
 
 PERSON, SCAN = "person", "scan"
 
@@ -86,7 +85,7 @@ class LoadedCohort:
         Notes for a reader of the results.
     """
 
-    def __init__(self, cohort: Cohort, settings: Analysis, per: str) -> None:
+    def __init__(self, cohort: Cohort, settings: Settings, per: str) -> None:
         self._cohort, self._settings = cohort, settings
         owners = cohort.scans["participant_id"].astype(str).to_numpy()
         self.names, self.sessions = tuple(owners.tolist()), tuple(cohort.scans["session"].astype(str))
@@ -150,7 +149,7 @@ class LoadedCohort:
         `representation` is as ``--representations`` has it: "fc", "fc_power" (edges times sqrt(2)), a transform, or
         "embedding:LABEL". Raises fcpower_bids.errors.FcPowerError where there is none such.
         """
-        settings = dataclasses.replace(self._settings, representations=(representation,))
+        settings = self._settings.changed(representations=(representation,))
         (name,) = expand_names(self._cohort, settings)
         source = next(build_representations(self._cohort, self._rows, (name,), settings))
         return np.asarray(source.features()[:])
@@ -176,7 +175,7 @@ class LoadedCohort:
 
         names = sorted(set(self.names))
         alike = list(check_cohort(self._cohort, self._settings)[1])
-        families = self._labels(self._settings.family_column, "family", names)
+        families = self._labels(self._settings.group.family_column, "family", names)
         joined = join_families(families, names, alike)
         of_person = dict(zip(names, names if joined is None else joined.tolist(), strict=True))
         return np.array([of_person[name] for name in self.names])
@@ -184,7 +183,7 @@ class LoadedCohort:
     @cached_property
     def sites(self) -> NDArray[np.str_] | None:
         """The site of every row (``site_column``), shape (n,); None without a column."""
-        return self._labels(self._settings.site_column, "site", self.names)
+        return self._labels(self._settings.group.site_column, "site", self.names)
 
     def _labels(self, column: str | None, kind: str, names: Sequence[str]) -> NDArray[np.str_] | None:
         """Labels of people; those without phenotypes have a label of their own."""
@@ -232,6 +231,6 @@ def open_cohort(settings: Settings) -> Cohort:
     """Load one cohort, its scans cut to equal minutes where that is asked for."""
     cohort = assemble(settings)
     try:
-        return equalise_scans(cohort, settings) if settings.equal_minutes else cohort
+        return equalise_scans(cohort, settings) if settings.group.equal_minutes else cohort
     except Unfit as error:
         raise DatasetError(str(error)) from error

@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 
 from fcpower_bids.errors import Incomplete, UsageError
 from fcpower_bids.resources import cores, memory_limit, unsearched
-from fcpower_bids.settings import Resources
+from fcpower_bids.settings import Run
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -42,7 +42,7 @@ MEMORY_GB, MEMORY_GB_ENCODER = 0.5, 1.5
 """Largest memory of a recording at 450 parcels and 5,000 volumes; measured, rounded up."""
 
 
-def processes(settings: Resources, memory_gb: float = MEMORY_GB) -> int:
+def processes(settings: Run, memory_gb: float = MEMORY_GB) -> int:
     """Return how many recordings at a time the settings allow, where each takes so much memory."""
     wanted = (settings.nprocs or cores()) // settings.omp_nthreads
     return max(1, min(wanted, int(settings.mem_mb / 1024 / memory_gb)) if settings.mem_mb else wanted)
@@ -78,7 +78,7 @@ def map_tasks(function: Callable[[Item], Result], items: Sequence[Item]) -> Iter
 
 
 @contextmanager
-def executing(settings: Resources, folder: Path | None = None) -> Iterator[None]:
+def executing(settings: Run, folder: Path | None = None) -> Iterator[None]:
     """Let processes or the Dask scheduler of the settings do the tasks, in the memory that is given. Raises UsageError.
 
     SIGTERM ends a run as Ctrl-C does: workers end and jobs are cancelled instead of outliving it.

@@ -79,14 +79,6 @@ def test_modules_stay_small_and_explain_themselves():
     assert not [str(path) for path, tree in TREES.items() if not ast.get_docstring(tree)]
 
 
-def test_only_the_command_line_and_the_workflows_see_all_the_settings():
-    above = ("settings", "app.py", "cli", "workflows", "check.py", "clinic", "elsewhere", "notebook.py")
-    rest = [each for each in MODULES if each.relative_to(PACKAGE).parts[0] not in above and "Settings" in SOURCES[each]]
-    assert not [
-        path for path in rest if any(isinstance(n, ast.Name) and n.id == "Settings" for n in ast.walk(TREES[path]))
-    ]
-
-
 def test_no_vague_names():
     vague = {"utils", "helpers", "common", "manager", "base", "misc"}
     assert not [path for path in PACKAGE.rglob("*") if path.stem in vague]

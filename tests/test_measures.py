@@ -49,7 +49,9 @@ def series() -> ParcelSeries:
 
 
 def test_quality_counts_volumes_and_motion(series):
-    table, _ = tabulate_quality(series, make_cleaning(), ATLAS, SETTINGS, tabulate_spectrum(series, SETTINGS)[1])
+    table, _ = tabulate_quality(
+        series, make_cleaning(), ATLAS, SETTINGS.method, tabulate_spectrum(series, SETTINGS.method)[1]
+    )
     row = table.iloc[0]
     assert (row["volumes"], row["dummy_volumes"], row["censored_volumes"], row["kept_volumes"]) == (100, 4, 6, 90)
     assert row["seconds_kept"] == 180

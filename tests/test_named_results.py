@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.outputs.tables import read_toml
-from fcpower_bids.settings import GroupLevel, Selection
+from fcpower_bids.settings import Group, Inputs
 from tests.command import main, parse_settings
 from tests.planting.planted import make_cohort
 from tests.running import FOOT
@@ -45,7 +45,12 @@ def test_a_second_question_leaves_the_first_as_it_is(cohort):
     command = shlex.split(html.unescape(page).partition('<code id="command">')[2].partition("</code>")[0])
     record = cohort.out / "logs" / command[command.index("--config-file") + 1]
     again = parse_settings([*command[1:-2], "--config-file", str(record)])
-    assert (again.level, again.name, again.targets, again.folds) == ("group", "score_alone", ("score",), 3)
+    assert (again.level, again.group.name, again.group.targets, again.group.folds) == (
+        "group",
+        "score_alone",
+        ("score",),
+        3,
+    )
     assert str(cohort.out) not in page
 
 
@@ -101,7 +106,7 @@ def test_a_run_of_other_analyses_does_not_hide_the_question_of_the_first(cohort,
 
 
 def test_every_choice_of_a_cohort_is_decided_to_make_another_question_or_not():
-    fields = {each.name: each for part in (GroupLevel, Selection) for each in dataclasses.fields(part)}
+    fields = {each.name: each for part in (Group, Inputs) for each in dataclasses.fields(part)}
     assert not [name for name, each in fields.items() if each.metadata["question"] is None]
 
 

@@ -16,7 +16,7 @@ import pytest
 from fcpower_bids import parallel
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.parallel import WorkersLost, executing, map_tasks
-from fcpower_bids.settings import Resources
+from fcpower_bids.settings import Run
 from tests.command import main
 
 KINDS = ("serial", "processes", "dask", "one dask worker")
@@ -28,12 +28,12 @@ def executor(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("executors")
     with pytest.MonkeyPatch.context() as patch, ExitStack() as opened:
         patch.setattr(parallel, "WORTH", 0.0)
-        settings = Resources(nprocs=1 if request.param == "serial" else 2)
+        settings = Run(nprocs=1 if request.param == "serial" else 2)
         if "dask" in request.param:
             distributed = pytest.importorskip("distributed", reason="Dask is not installed (extra 'cluster')")
             n_workers = 1 if "one" in request.param else 2
             cluster = distributed.LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None)
-            settings = Resources(executor=opened.enter_context(cluster).scheduler_address)
+            settings = Run(executor=opened.enter_context(cluster).scheduler_address)
         opened.enter_context(executing(settings, folder))
         yield request.param
 
@@ -91,7 +91,7 @@ import sys, time
 from fcpower_bids import app
 from fcpower_bids import parallel
 from fcpower_bids.parallel import executing, map_tasks
-from fcpower_bids.settings import Resources
+from fcpower_bids.settings import Run
 from pathlib import Path
 
 def slow(number):
@@ -100,7 +100,7 @@ def slow(number):
 def level(settings):
     executor, nprocs, folder = sys.argv[1:]
     parallel.WORTH = 0.0
-    with executing(Resources(executor=executor, nprocs=int(nprocs)), Path(folder)):
+    with executing(Run(executor=executor, nprocs=int(nprocs)), Path(folder)):
         print("started", flush=True)
         list(map_tasks(slow, range(8)))
     return 0
@@ -139,7 +139,7 @@ def start_program(folder, *options):
 def test_an_address_without_a_scheduler_is_told(monkeypatch):
     pytest.importorskip("distributed", reason="Dask is not installed (extra 'cluster')")
     monkeypatch.setattr(parallel, "ANSWER", 0.5)
-    with pytest.raises(UsageError, match="No Dask scheduler"), executing(Resources(executor="tcp://127.0.0.1:9")):
+    with pytest.raises(UsageError, match="No Dask scheduler"), executing(Run(executor="tcp://127.0.0.1:9")):
         pass
 
 
@@ -148,7 +148,7 @@ def test_a_scheduler_whose_workers_stay_lost_is_no_internal_error(monkeypatch):
     monkeypatch.setattr(parallel, "ANSWER", 1.0)
     with (
         distributed.LocalCluster(n_workers=0, dashboard_address=None) as cluster,
-        executing(Resources(executor=cluster.scheduler_address)),
+        executing(Run(executor=cluster.scheduler_address)),
         pytest.raises(WorkersLost, match="no worker for 1 seconds"),
     ):
         list(map_tasks(partial(multiply, np.eye(2)), range(2)))

@@ -198,7 +198,7 @@ KNOWN = {
     "reports/cohort/tables.py": ("self.settings.results / f'{name}.json'",),
     "reports/methods.py": ("folder / f'CITATION{ending}'",),
     "pretrain/page.py": ("root / 'encoder' / name",),
-    "workflows/group.py": ("settings.output_dir / LOCKS / f'group_{settings.name}'",),  # of the command line
+    "workflows/group.py": ("settings.output_dir / LOCKS / f'group_{settings.group.name}'",),  # of the command line
     # the atlases of this run, by their entities; links to inputs lead out on purpose
     "interfaces/nodes.py": (
         "folder / f'parcels_{atlas.name}.npz'",

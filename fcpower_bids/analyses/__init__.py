@@ -8,7 +8,7 @@ is its first look, which finds that out before anything is computed. A new one i
 functions in `catalogue`.
 """
 
-from fcpower_bids.settings import Analysis
+from fcpower_bids.settings import Settings
 
 NAMES = (
     *("prediction", "fingerprinting", "alpha_selection", "qc_fc", "edges", "transform_screen", "spectral_controls"),
@@ -23,10 +23,10 @@ DEFAULT = ("prediction", "fingerprinting", "qc_fc")
 """Analyses that run where none is named, as far as the cohort has what they need."""
 
 
-def analyses_to_run(settings: Analysis) -> tuple[str, ...]:
+def analyses_to_run(settings: Settings) -> tuple[str, ...]:
     """Names of the analyses asked for (none: `DEFAULT`; ``all``: every one), and of the exponent's choice."""
-    asked = settings.analyses or DEFAULT
+    asked = settings.group.analyses or DEFAULT
     chosen = tuple(dict.fromkeys(analysis for name in asked for analysis in (NAMES if name == ALL else (name,))))
-    rule = settings.alpha_selection
+    rule = settings.group.alpha_selection
     needed = rule in ("grid", "align") or (rule == "nested" and "prediction" not in chosen)
     return tuple(dict.fromkeys((*chosen, "alpha_selection"))) if needed else chosen

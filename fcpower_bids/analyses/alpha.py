@@ -20,7 +20,7 @@ from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.resources import available_bytes
-from fcpower_bids.settings import Analysis
+from fcpower_bids.settings import Settings
 
 Rows = list[dict[str, Any]]
 
@@ -33,10 +33,10 @@ OPTIMISM = (
 )
 
 
-def analyse_alpha(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
+def analyse_alpha(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     """Choose the exponent by ``alpha_selection``: "align", else the grid under nested validation. Raises Unfit."""
     study = open_study(cohort, settings)
-    return tabulate_alpha(study, None if settings.alpha_selection == "align" else nested_exponent(study))
+    return tabulate_alpha(study, None if settings.group.alpha_selection == "align" else nested_exponent(study))
 
 
 def tabulate_alpha(study: Study, grid: ExponentGrid | None = None) -> dict[str, Table]:
@@ -152,7 +152,7 @@ def nested_exponent(study: Study, alphas: tuple[float, ...] = ALPHA_GRID) -> Exp
     """Run the nested cross-validation for every exponent and choose one inside each outer fold, for every target."""
     family = PowerFamily(combine_scans(study.cohort, study.people.scans, study.settings), study.settings, keep=True)
     every = (
-        Representation(f"fc^{alpha:g}", study.settings.kernel, partial(family.features, alpha))
+        Representation(f"fc^{alpha:g}", study.settings.group.kernel, partial(family.features, alpha))
         for alpha in track(alphas, "exponents", study.settings)
     )
     results = list(evaluate(study, every).values())

@@ -57,7 +57,7 @@ NULL_FACTS = {
 
 def choose_permutations(study: Study) -> tuple[int, str]:
     """How many permutations each target has, by request, else by the budget and the protocol, and why in a sentence."""
-    asked, targets = study.settings.permutations, study.targets
+    asked, targets = study.settings.group.permutations, study.targets
     if asked is not None:
         return asked, f"{asked:,} per target, as asked for (--permutations)."
     if not study.preset.permuted:
@@ -336,7 +336,7 @@ class Baselines:
     def _targets(self, target: Target, known: Known) -> TargetBuilder:
         """The target, and permutations of what the known columns leave of it, side by side."""
         number = choose_permutations(self.study)[0]
-        if self.study.settings.permutations is None:
+        if self.study.settings.group.permutations is None:
             number = min(number, MOST_PERMUTATIONS)
         if not number:
             return target.build()
@@ -408,11 +408,11 @@ def find_known(study: Study, target: Target) -> Known:
     people, settings, declared = study.people, study.settings, list(study.preset.covariates)
     table, n = people.phenotypes, len(people.names)
     called = [str(name) for name in table.columns if str(name).lower() in CALLED]
-    names = dict.fromkeys([*declared, *called, MOTION, MINUTES, *site_columns(table, settings)])
+    names = dict.fromkeys([*declared, *called, MOTION, MINUTES, *site_columns(table, settings.group)])
     forms = {
-        name: covariate_columns(table, study.cohort.scans, [name], (settings.site_column,)).to_numpy(dtype=float)
+        name: covariate_columns(table, study.cohort.scans, [name], (settings.group.site_column,)).to_numpy(dtype=float)
         for name in names
-        if name not in (target.name, *settings.classes.get(target.name, ())[:1])
+        if name not in (target.name, *settings.group.classes.get(target.name, ())[:1])
     }
     candidates = [(name, columns) for name, columns in forms.items() if name != MOTION or name in declared]
     if MOTION in forms:  # what goes with motion need not do so in a straight line

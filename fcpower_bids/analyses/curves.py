@@ -25,7 +25,7 @@ from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table, tabulate
-from fcpower_bids.settings import Analysis
+from fcpower_bids.settings import Settings
 
 IDENTIFIED = (10, 25, 50, 100, 150, 200, 250, 300, 500, 1000, 2000, 5000)
 """People to identify, as far as there are."""
@@ -49,10 +49,10 @@ IDENTIFICATION_CURVE_FACTS = {
 
 
 def identification_curves(
-    cohort: Cohort, lengths: Sequence[ScanLength], settings: Analysis, facts: dict[str, Any]
+    cohort: Cohort, lengths: Sequence[ScanLength], settings: Settings, facts: dict[str, Any]
 ) -> dict[str, Table]:
     """Accuracy at every scan length, one similarity matrix each, for all numbers of people."""
-    usable, seed = ~scans_without_features(cohort, expand_names(cohort, settings)), settings.random_seed
+    usable, seed = ~scans_without_features(cohort, expand_names(cohort, settings)), settings.method.random_seed
     rows, gains, most = [], [], 0
     for length in lengths:
         part = length.cohort
@@ -60,7 +60,7 @@ def identification_curves(
         persons, sessions = (part.scans[key].astype(str).to_numpy()[scans] for key in ("participant_id", "session"))
         families = plan_scan_blocks(part, persons.tolist(), settings).families
         everyone = np.unique(persons)
-        smaller = sorted({size for size in settings.sample_sizes or IDENTIFIED if 2 <= size < len(everyone)})
+        smaller = sorted({size for size in settings.group.sample_sizes or IDENTIFIED if 2 <= size < len(everyone)})
         subsets = {size: _draw(everyone, size, seed) for size in smaller} | {len(everyone): [everyone]}
         most = max(most, len(everyone))
         by_size: dict[int, dict[str, list[Identification]]] = {size: {} for size in subsets}
@@ -86,7 +86,7 @@ def identification_curves(
                 for earlier, later in combinations(by_name, 2)
             ]
     about = IDENTIFICATION_CURVE_FACTS | facts | {"NumberOfPeople": most, "Draws": DRAWS}
-    about["Alpha"] = settings.alpha
+    about["Alpha"] = settings.method.alpha
     return tabulate(about, identification_curves=rows, identification_gains=gains)
 
 
@@ -141,9 +141,9 @@ SUBSAMPLE_FACTS = {
 }
 
 
-def prepare(cohort: Cohort, settings: Analysis) -> None:
+def prepare(cohort: Cohort, settings: Settings) -> None:
     """Refuse lengths and sizes that are not possible."""
-    lengths = choose_minutes(cohort, settings.scan_minutes)
+    lengths = choose_minutes(cohort, settings.group.scan_minutes)
     if len(cohort.phenotypes.columns):
         choose_sizes(open_study(cohort, settings))
     for kept in {rows.tobytes(): rows for rows in (long_enough(cohort, length) for length in lengths)}.values():
@@ -154,12 +154,12 @@ def prepare(cohort: Cohort, settings: Analysis) -> None:
             repeated_scans(part, np.ones(len(kept), bool))
 
 
-def analyse_learning_curves(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
+def analyse_learning_curves(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     """Repeat prediction and identification with fewer people and with shorter scans.
 
     Source: the paper, Figures "curves" and "duration", Tables "gridfull", "grid8m", "gridfp". Raises Unfit.
     """
-    lengths = choose_minutes(cohort, settings.scan_minutes)
+    lengths = choose_minutes(cohort, settings.group.scan_minutes)
     study = open_study(cohort, settings) if len(cohort.phenotypes.columns) else None
     if study is None and not can_identify(cohort):
         raise Unfit("Learning curves need phenotypes to predict, or two people with two sessions to identify.")
@@ -193,16 +193,16 @@ def prediction_curves(study: Study, lengths: Sequence[ScanLength], facts: dict[s
             folds = fold_scores(studies[size], predictions)
             frames.append(folds.assign(**cell))
             gains.append(compare(folds, studies[size]).assign(**cell))
-    about = study.facts() | (SUBSAMPLE_FACTS if settings.subsamples else SIZE_FACTS) | facts
-    about |= {"Subsamples" if settings.subsamples else "TrainingPeople": list(everyone)}
+    about = study.facts() | (SUBSAMPLE_FACTS if settings.group.subsamples else SIZE_FACTS) | facts
+    about |= {"Subsamples" if settings.group.subsamples else "TrainingPeople": list(everyone)}
     curves, differences = (pd.concat(parts, ignore_index=True) for parts in (frames, gains))
     return tabulate(about, learning_curves=curves, learning_gains=differences)
 
 
 def with_fewer(study: Study, as_far: bool = False) -> dict[int, Study]:
     """The study with fewer people by their number, as in `choose_sizes`: fewer that train, or subsamples."""
-    sizes, seed = choose_sizes(study, as_far), study.settings.random_seed
-    if not study.settings.subsamples:
+    sizes, seed = choose_sizes(study, as_far), study.settings.method.random_seed
+    if not study.settings.group.subsamples:
         return {size: study.on_folds(shrink_folds(study.folds, size, seed)) for size in sizes}
     everyone = np.arange(len(study.people.names))
     subsamples = {size: _draw(everyone, size, seed) for size in sizes[:-1]}
@@ -222,9 +222,14 @@ def choose_sizes(study: Study, as_far: bool = False) -> tuple[int, ...]:
 
     All are called by the largest training set. `as_far`: those asked for are taken as far as there are people.
     """
-    preset, asked = study.preset, study.settings.sample_sizes
-    if study.settings.subsamples:
-        if study.settings.stratify or study.protocol.labels or study.protocol.held_out or preset.splits != "random":
+    preset, asked = study.preset, study.settings.group.sample_sizes
+    if study.settings.group.subsamples:
+        if (
+            study.settings.group.stratify
+            or study.protocol.labels
+            or study.protocol.held_out
+            or preset.splits != "random"
+        ):
             raise Unfit(
                 "subsamples draws random folds; it does not go with stratify, held-out sites, folds from a file, or "
                 "the folds of CBIG."

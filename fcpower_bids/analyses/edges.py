@@ -34,7 +34,7 @@ from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.resources import available_bytes
 from fcpower_bids.schema import TABLES, Column
-from fcpower_bids.settings import Analysis
+from fcpower_bids.settings import Settings
 
 STRONGEST = 100
 """So many edges of each target and representation are listed whatever their p."""
@@ -91,7 +91,7 @@ class Question:
         return columns | {"p_permutation": tests.p_permutation, "p_family_wise": tests.p_family_wise}
 
 
-def prepare(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], Exchange, list[Question]]:
+def prepare(cohort: Cohort, settings: Settings) -> tuple[tuple[str, ...], Exchange, list[Question]]:
     """Representations of edges, the people and their blocks, and the model of every target.
 
     Refuses embeddings alone, targets that no edge can go with, and blocks that allow no exchange.
@@ -100,7 +100,7 @@ def prepare(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], Exchan
     if FC in names:  # a single edge of FC^alpha has no meaning of its own
         names = tuple(name for name in names if name != FC_POWER)
     preset = resolve_preset(settings)
-    people = choose_people(cohort, settings, names, preset.covariates)
+    people = choose_people(cohort, settings.group, names, preset.covariates)
     made = build_representations(cohort, people.scans, names, settings)
     edges = tuple(representation.name for representation in made if representation.is_edges)
     if not edges:
@@ -108,8 +108,8 @@ def prepare(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], Exchan
             "The analysis of edges needs a representation made of edges, such as fc; name one with --representations."
         )
     exchange, questions = plan_exchange(cohort, people, settings), []
-    number = PERMUTATIONS if settings.permutations is None else settings.permutations
-    for target in choose_targets(people.phenotypes, settings, cohort.targets or None, preset.covariates):
+    number = PERMUTATIONS if settings.group.permutations is None else settings.group.permutations
+    for target in choose_targets(people.phenotypes, settings.group, cohort.targets or None, preset.covariates):
         known, sites = target.known, exchange.sites_of(target.name)
         values, groups = target.build()(np.flatnonzero(known))[known, 0], exchange.variance_groups(target)[known]
         sites = None if sites is None else sites[known]
@@ -123,14 +123,14 @@ def prepare(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], Exchan
                 )
         except Unfit as error:
             raise type(error)(f"Target '{target.name}': {error}") from error
-        threshold = settings.nbs_threshold or float(-special.stdtrit(model.df, THRESHOLD_P / 2))
+        threshold = settings.group.nbs_threshold or float(-special.stdtrit(model.df, THRESHOLD_P / 2))
         least, related = (1 + repeats) / (1 + number), people.families is not None
         asked = target.name, target.positive, np.flatnonzero(known), model, orders, threshold, least, related
         questions.append(Question(*asked))
     return edges, exchange, questions
 
 
-def analyse_edges(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
+def analyse_edges(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     """Test every edge against every target. Raises Unfit, NotInCohort."""
     names, exchange, questions = prepare(cohort, settings)
     facts = _facts(cohort, exchange, questions, settings)
@@ -260,7 +260,7 @@ def matrices_of(
     return tables
 
 
-def _facts(cohort: Cohort, exchange: Exchange, questions: list[Question], settings: Analysis) -> dict[str, Any]:
+def _facts(cohort: Cohort, exchange: Exchange, questions: list[Question], settings: Settings) -> dict[str, Any]:
     covariates, number = resolve_preset(settings).covariates, len(questions[0].orders)
     return {
         "Model": (
@@ -290,12 +290,12 @@ def _facts(cohort: Cohort, exchange: Exchange, questions: list[Question], settin
             "network, not which of its edges differ."
         ),
         "Threshold": (
-            f"|t| > {settings.nbs_threshold:g} (nbs_threshold)"
-            if settings.nbs_threshold
+            f"|t| > {settings.group.nbs_threshold:g} (nbs_threshold)"
+            if settings.group.nbs_threshold
             else f"the t of a two-sided p of {THRESHOLD_P:g}"
         ),
         "Permutations": f"{number:,} per target"
-        + (", as asked for (--permutations)." if settings.permutations is not None else "."),
+        + (", as asked for (--permutations)." if settings.group.permutations is not None else "."),
         "PositiveClasses": {
             question.target: question.positive for question in questions if question.positive is not None
         },

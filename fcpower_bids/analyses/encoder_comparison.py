@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +16,7 @@ from fcpower_bids.core.identification import identify
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table, tabulate
-from fcpower_bids.settings import Analysis
+from fcpower_bids.settings import Settings
 
 IDENTIFICATION = "identification"
 """Value of the column of targets for the identification of people."""
@@ -36,13 +35,13 @@ FACTS = {
 }
 
 
-def prepare(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], Study | None, Analysis]:
+def prepare(cohort: Cohort, settings: Settings) -> tuple[tuple[str, ...], Study | None, Settings]:
     """Return the representations, what there is to predict, and the choices that hold for all.
 
     Refuses a single representation, and a cohort without targets and second sessions.
     """
-    wanted = (*settings.representations, EMBEDDING) if cohort.embeddings else settings.representations
-    settings = dataclasses.replace(settings, kernel="linear", representations=wanted)
+    wanted = (*settings.group.representations, EMBEDDING) if cohort.embeddings else settings.group.representations
+    settings = settings.changed(kernel="linear", representations=wanted)
     names = expand_names(cohort, settings)
     if len(names) < 2:
         raise Unfit("A comparison needs two representations or more; name them with --representations.")
@@ -52,7 +51,7 @@ def prepare(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], Study 
     return names, study, settings
 
 
-def analyse_encoders(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
+def analyse_encoders(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     """Compare representations as frozen features. Raises Unfit."""
     names, study, settings = prepare(cohort, settings)
     summary: list[dict[str, Any]] = []

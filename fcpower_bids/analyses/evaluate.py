@@ -286,7 +286,7 @@ def add_people_tests(comparisons: pd.DataFrame, study: Study, results: Results) 
 
     Where sites are held out errors are those within a site, and its offset, the mean error, is tested by itself.
     """
-    units, seed, held_out = study.protocol.units, study.settings.random_seed, study.protocol.held_out is not None
+    units, seed, held_out = study.protocol.units, study.settings.method.random_seed, study.protocol.held_out is not None
     errors = {}
     for block in person_frames(study, results):
         error, offsets = block["observed"] - block["predicted"], pd.Series(dtype=float)

@@ -27,7 +27,7 @@ from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort
 from fcpower_bids.resources import available_bytes
 from fcpower_bids.schema import TABLES
-from fcpower_bids.settings import Analysis, Messages
+from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import TRANSFORMS, make_transform
 from fcpower_bids.transforms.contract import Transform
 
@@ -130,7 +130,7 @@ class AveragedEdges:
         return np.asarray(rebuild_matrix(self[unit], diagonal=1.0, weighted=False), dtype=float)
 
 
-def combine_scans(cohort: Cohort, groups: Sequence[Rows], settings: Analysis) -> AveragedEdges:
+def combine_scans(cohort: Cohort, groups: Sequence[Rows], settings: Settings) -> AveragedEdges:
     """FC of units of one scan or several, combined as the preset asks; end to end, T volumes weigh T - 1."""
     if not concatenates(settings) or all(len(group) == 1 for group in groups):
         return AveragedEdges(cohort.edges, groups)
@@ -146,12 +146,12 @@ def combine_scans(cohort: Cohort, groups: Sequence[Rows], settings: Analysis) ->
     return AveragedEdges(cohort.edges, groups, weights.where(known, 1.0).to_numpy(dtype=float))
 
 
-def concatenates(settings: Analysis) -> bool:
+def concatenates(settings: Settings) -> bool:
     """Whether the scans of a person are put end to end; else the mean of Fisher z is taken."""
-    return PRESETS[settings.preset].combination == "concat"
+    return PRESETS[settings.group.preset].combination == "concat"
 
 
-def describe_combination(settings: Analysis) -> str:
+def describe_combination(settings: Settings) -> str:
     """Say, for a sidecar, what a person with several scans is described by."""
     if concatenates(settings):
         return "connectivity of the z-scored series of all scans put end to end; mean over the scans for embeddings"
@@ -161,7 +161,7 @@ def describe_combination(settings: Analysis) -> str:
 class PowerFamily:
     """FC^alpha of every unit for any alpha, from one eigendecomposition each where these fit in memory."""
 
-    def __init__(self, connectivity: AveragedEdges, settings: Analysis, keep: bool = False) -> None:
+    def __init__(self, connectivity: AveragedEdges, settings: Settings, keep: bool = False) -> None:
         self.connectivity, self.settings = connectivity, settings
         self.tolerance = clip_tolerance(connectivity.dtype)
         n, n_edges = connectivity.shape
@@ -277,7 +277,7 @@ def join_runs(runs: Runs) -> FloatArray:
     return np.concatenate([np.asarray(run, dtype=float) for run in runs()])
 
 
-def series_features(cohort: Cohort, groups: Sequence[Rows], transform: Transform, settings: Messages) -> FeatureSource:
+def series_features(cohort: Cohort, groups: Sequence[Rows], transform: Transform, settings: Settings) -> FeatureSource:
     """Edges (n, E) of a transform of the series times sqrt(2), over scans; runs are put end to end. Raises Unfit."""
     if not has_series(cohort):
         raise Unfit("This needs the series of every scan, which this cohort does not have.")
@@ -328,10 +328,10 @@ class Representation:
         return self._similarity
 
 
-def expand_names(cohort: Cohort, settings: Analysis) -> tuple[str, ...]:
+def expand_names(cohort: Cohort, settings: Settings) -> tuple[str, ...]:
     """Names of the representations; ``embedding`` stands for that of every encoder. Raises UsageError, Unfit."""
     names: list[str] = []
-    for name in settings.representations:
+    for name in settings.group.representations:
         kind, _, encoder = name.partition(":")
         if kind != EMBEDDING:
             usable = [FC, FC_POWER, *(label for label, transform in TRANSFORMS.items() if transform.stateless)]
@@ -366,7 +366,7 @@ def scans_without_features(cohort: Cohort, names: Sequence[str]) -> NDArray[np.b
 
 
 def build_representations(
-    cohort: Cohort, groups: Sequence[Rows], names: Sequence[str], settings: Analysis
+    cohort: Cohort, groups: Sequence[Rows], names: Sequence[str], settings: Settings
 ) -> Iterator[Representation]:
     """Prepare representations of units, each given by its rows of scans, one at a time: their features are large."""
     connectivity = combine_scans(cohort, groups, settings)
@@ -377,15 +377,18 @@ def build_representations(
             means = np.stack([embeddings[group].mean(axis=0) for group in connectivity.groups])
             return Representation(name, "linear", lambda: means, is_edges=False)
         if name == FC:
-            return Representation(name, settings.kernel, lambda: connectivity)
+            return Representation(name, settings.group.kernel, lambda: connectivity)
         if name == FC_POWER:
             family = PowerFamily(connectivity, settings)
-            return Representation(name, settings.kernel, lambda: family.features(settings.alpha), weight=2.0**0.5)
-        transform = make_transform(name, settings)  # of the connectomes, or of the series of the participant level
+            return Representation(
+                name, settings.group.kernel, lambda: family.features(settings.method.alpha), weight=2.0**0.5
+            )
+        # of the connectomes, or of the series of the participant level
+        transform = make_transform(name, settings.method)
         compute = partial(transform_features, transform, connectivity)
         if transform.needs == "series":
             compute = partial(series_features, cohort, connectivity.groups, transform, settings)
-        return Representation(name, settings.kernel, compute, is_edges=not transform.diagonal, weight=2.0**0.5)
+        return Representation(name, settings.group.kernel, compute, is_edges=not transform.diagonal, weight=2.0**0.5)
 
     return map(build, names)
 

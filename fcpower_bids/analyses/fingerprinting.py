@@ -31,7 +31,7 @@ from fcpower_bids.core.identification import (
 from fcpower_bids.errors import NotInCohort
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table, tabulate
-from fcpower_bids.settings import Analysis
+from fcpower_bids.settings import Settings
 
 Rows = list[dict[str, Any]]
 PERMUTATIONS = 999
@@ -67,13 +67,13 @@ def can_identify(cohort: Cohort) -> bool:
     return bool((sessions > 1).sum() > 1)
 
 
-def prepare(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], NDArray[np.intp]]:
+def prepare(cohort: Cohort, settings: Settings) -> tuple[tuple[str, ...], NDArray[np.intp]]:
     """Representations, and the rows of repeated scans; refuses a cohort without repeated sessions."""
     names = expand_names(cohort, settings)
     return names, repeated_scans(cohort, ~scans_without_features(cohort, names))
 
 
-def analyse_fingerprinting(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
+def analyse_fingerprinting(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     """Identify people between sessions (Finn et al. 2015, doi:10.1038/nn.4135). Raises NotInCohort."""
     names, rows = prepare(cohort, settings)
     persons, sessions = (cohort.scans[key].astype(str).to_numpy()[rows] for key in ("participant_id", "session"))
@@ -89,7 +89,7 @@ def analyse_fingerprinting(cohort: Cohort, settings: Analysis) -> dict[str, Tabl
         for row in describe_sessions(similarity, persons, sessions, blocks, settings):
             summary.append({**row, "representation": name, "n_trained": n_trained})
     facts = SHARED_FACTS | blocks.facts() | {"NumberOfScans": len(rows), "NumberOfPeople": len(people)}
-    facts["Alpha"] = settings.alpha
+    facts["Alpha"] = settings.method.alpha
     frames = [
         pd.DataFrame({"representation": name, **vars(identification)}) for name, identification in by_name.items()
     ]
@@ -117,11 +117,11 @@ def repeated_scans(cohort: Cohort, usable: NDArray[np.bool_]) -> NDArray[np.intp
 
 
 def describe_sessions(
-    similarity: FloatArray, persons: NDArray[Any], sessions: NDArray[Any], blocks: ScanBlocks, settings: Analysis
+    similarity: FloatArray, persons: NDArray[Any], sessions: NDArray[Any], blocks: ScanBlocks, settings: Settings
 ) -> Rows:
     """One row per pair of sessions of scans (n,), and one for all pairs where there are several."""
     labels = sorted(set(sessions.tolist()))
-    n_permutations = settings.permutations or (PERMUTATIONS if len(persons) <= MANY else PERMUTATIONS // 5)
+    n_permutations = settings.group.permutations or (PERMUTATIONS if len(persons) <= MANY else PERMUTATIONS // 5)
     people = {label: set(persons[sessions == label].tolist()) for label in labels}
     pairs = [(first, other) for first, other in combinations(labels, 2) if len(people[first] & people[other]) > 1]
     rows = []
@@ -131,7 +131,7 @@ def describe_sessions(
         identification, sites = identify(*scans), blocks.sites_of(scans[1])
         apart, directions = identifiability(*scans), identification.by_direction()
         error, low, high = identification.interval(blocks.families)
-        null = permutation_null(*scans, n_permutations, settings.random_seed, sites)
+        null = permutation_null(*scans, n_permutations, settings.method.random_seed, sites)
         # Among the people of the site too.
         within: dict[str, Any] = {"n_sites": 1 if sites is None else len(set(sites.tolist()))}
         within |= dict.fromkeys(("accuracy_within", "chance_within", "i_diff_within"), np.nan)
@@ -162,13 +162,13 @@ def describe_sessions(
 
 
 def compare_pairs(
-    identifications: Mapping[str, Identification], settings: Analysis, families: Mapping[str, str] | None = None
+    identifications: Mapping[str, Identification], settings: Settings, families: Mapping[str, str] | None = None
 ) -> Rows:
     """Compare every representation with those before it, search by search."""
     rows = []
     for earlier, later in combinations(identifications, 2):
         test = compare_identification(
-            identifications[later], identifications[earlier], seed=settings.random_seed, families=families
+            identifications[later], identifications[earlier], seed=settings.method.random_seed, families=families
         )
         row = {"representation": later, "reference": earlier, "difference": test.difference}
         row |= {"ci_low": float(test.bootstrap.low), "ci_high": float(test.bootstrap.high)}

@@ -56,7 +56,7 @@ from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Blocks, Cohort, Table, tabulate
 from fcpower_bids.schema import TABLES
-from fcpower_bids.settings import Analysis
+from fcpower_bids.settings import Settings
 
 MOST_ROWS = 2_000_000
 """With more rows `predictions` has its means over repeats in its place."""
@@ -111,34 +111,34 @@ def tabulate_folds(study: Study, facts: Mapping[str, Any]) -> Table:
     return Table(Blocks(frames, len(names) * len(study.folds)), spec, facts)
 
 
-def prepare(cohort: Cohort, settings: Analysis) -> Study:
+def prepare(cohort: Cohort, settings: Settings) -> Study:
     """Open the study; refuses columns, targets and folds that allow no prediction, and too little memory."""
-    if changes_features(settings.sites) and settings.site_column is None:
+    if changes_features(settings.group.sites) and settings.group.site_column is None:
         raise Unfit("Harmonisation needs the column of sites; give --site-column.")
     study = open_study(cohort, settings)
     check_memory(len(study.people.names))
     return study
 
 
-def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
+def analyse_prediction(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     """Predict phenotypes by nested cross-validation. Raises Unfit."""
     study = prepare(cohort, settings)
     results: dict[str, NestedResult] = {}
     importance, baselines, null = EdgeImportance(study), Baselines(study), []
-    for representation, solver in make_solvers(study.representations(), study, settings.sites):
+    for representation, solver in make_solvers(study.representations(), study, settings.group.sites):
         entry = representation.name
         results[entry] = cross_validate(solver, study, entry)
         null += null_rows(solver, study, entry)
         baselines.add(entry, solver)
         del solver  # The inverses of a large cohort must not be in memory together with its features.
-        if not changes_features(settings.sites):
+        if not changes_features(settings.group.sites):
             importance.add(representation, results[entry])
     grid = None
-    if settings.alpha_selection == "nested":
+    if settings.group.alpha_selection == "nested":
         grid = nested_exponent(study)
         results[FC_NESTED] = grid.result
     facts = study.facts() | {"Notes": notes_of(results), "Permutations": choose_permutations(study)[1]}
-    if changes_features(settings.sites):
+    if changes_features(settings.group.sites):
         facts |= harmonisation_facts(study)
     folds = fold_scores(study, results)
     tables = tabulate(facts, prediction=folds, prediction_pooled=pooled_scores(study, results))
@@ -183,7 +183,7 @@ def _summarise(tables: dict[str, Table], null: list[dict[str, Any]], study: Stud
 def tabulate_reliability(study: Study, results: Results) -> dict[str, Table]:
     """One row per target and representation; the sidecar says why halves are not there."""
     facts, halves = dict(RELIABILITY_FACTS), list[dict[str, NestedResult]]()
-    if changes_features(study.settings.sites):
+    if changes_features(study.settings.group.sites):
         facts["HalvesLeftOut"] = "The halves of scans are not harmonised."
     elif has_series(study.cohort):
         try:

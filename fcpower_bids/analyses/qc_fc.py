@@ -27,7 +27,7 @@ from fcpower_bids.core.sentinel_codes import rank_correlation
 from fcpower_bids.errors import NotInCohort
 from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.schema import TABLES
-from fcpower_bids.settings import Analysis
+from fcpower_bids.settings import Settings
 
 FEWEST = 4
 PERMUTATIONS = 1000
@@ -49,14 +49,14 @@ FACTS: dict[str, Any] = {
 }
 
 
-def prepare(cohort: Cohort, settings: Analysis) -> None:
+def prepare(cohort: Cohort, settings: Settings) -> None:
     """Refuse too few people with known motion, and embeddings alone."""
     _, groups, _ = people_with_motion(cohort)
     if next(_edge_representations(cohort, groups, settings), None) is None:
         raise NotInCohort(WITHOUT_EDGES)
 
 
-def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
+def analyse_qc_fc(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     """Correlate every edge with mean FD over people (Power et al. 2012; Ciric et al. 2017). Raises NotInCohort."""
     people, groups, motion = people_with_motion(cohort)
     people, groups, model = _model(cohort, people, groups, motion, settings)
@@ -88,7 +88,7 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     facts = FACTS | {
         "FeaturesOfAPerson": describe_combination(settings),
         "NumberOfPeople": len(people),
-        "Alpha": settings.alpha,
+        "Alpha": settings.method.alpha,
         "PeopleWithoutMotionOrCovariates": sorted(set(cohort.scans["participant_id"].astype(str)) - set(people)),
         "Covariates": [name for name in resolve_preset(settings).covariates if name != "mean_fd"],
     }
@@ -121,7 +121,7 @@ def people_with_motion(cohort: Cohort) -> tuple[list[str], list[Rows], FloatArra
     return people, groups, motion
 
 
-def _edge_representations(cohort: Cohort, groups: list[Rows], settings: Analysis) -> Iterator[Representation]:
+def _edge_representations(cohort: Cohort, groups: list[Rows], settings: Settings) -> Iterator[Representation]:
     wanted = [name for name in expand_names(cohort, settings) if not encoder_of(name)]
     return (
         representation
@@ -151,12 +151,14 @@ class MotionModel:
 
 
 def _model(
-    cohort: Cohort, people: list[str], groups: list[Rows], motion: FloatArray, settings: Analysis
+    cohort: Cohort, people: list[str], groups: list[Rows], motion: FloatArray, settings: Settings
 ) -> tuple[list[str], list[Rows], MotionModel]:
     """Hold covariates and sites constant; people without a covariate are left out. Raises NotInCohort."""
     table = cohort.phenotypes.copy()
     table.index = table.index.astype(str)
-    names = [name for name in resolve_preset(settings).covariates if name not in ("mean_fd", settings.site_column)]
+    names = [
+        name for name in resolve_preset(settings).covariates if name not in ("mean_fd", settings.group.site_column)
+    ]
     columns = covariate_columns(table.reindex(people), cohort.scans, names, ())
     known = np.flatnonzero(columns.notna().all(axis=1).to_numpy() if names else np.ones(len(people), dtype=bool))
     people, groups, motion = [people[row] for row in known], [groups[row] for row in known], motion[known]
@@ -176,8 +178,8 @@ def _model(
             f"Covariates and sites leave nothing of the mean FD of {len(people)} people, so QC-FC is not defined; name "
             "fewer --covariates, or leave qc_fc out of --analyses."
         )
-    number = PERMUTATIONS if settings.permutations is None else settings.permutations
-    orders = blocks.orders(labels, number, settings.random_seed)
+    number = PERMUTATIONS if settings.group.permutations is None else settings.group.permutations
+    orders = blocks.orders(labels, number, settings.method.random_seed)
     return people, groups, MotionModel(left / length, held, means.shape[1], orders, blocks.families is not None)
 
 

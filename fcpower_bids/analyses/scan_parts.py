@@ -17,7 +17,7 @@ from fcpower_bids.errors import FcPowerError, Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort
 from fcpower_bids.resources import available_bytes
-from fcpower_bids.settings import Analysis
+from fcpower_bids.settings import Settings
 
 
 def first_half(volumes: int, repetition_time: float) -> slice:
@@ -35,7 +35,7 @@ def first_minutes(minutes: float) -> Part:
     return lambda volumes, repetition_time: slice(0, min(round(60 * minutes / repetition_time), volumes))
 
 
-def connect_parts(cohort: Cohort, parts: Sequence[Part], label: str, settings: Analysis) -> list[NDArray[np.floating]]:
+def connect_parts(cohort: Cohort, parts: Sequence[Part], label: str, settings: Settings) -> list[NDArray[np.floating]]:
     """Pearson FC of parts of every scan; each scan is read once. Returns (n_scans, E). Raises Unfit."""
     n_scans, n_edges = len(cohort.scans), cohort.edges.shape[1]
     edges = [np.empty((n_scans, n_edges), precision((len(parts) * n_scans, n_edges))) for _ in parts]
@@ -104,7 +104,7 @@ def long_enough(cohort: Cohort, minutes: float) -> NDArray[np.intp]:
 
 
 def shorten_scans(
-    cohort: Cohort, minutes: Sequence[float], settings: Analysis, notes: list[str]
+    cohort: Cohort, minutes: Sequence[float], settings: Settings, notes: list[str]
 ) -> Iterator[ScanLength]:
     """Yield the scans that have a length at every length, then all at full length; each series is read once.
 
@@ -133,7 +133,7 @@ def shorten_scans(
     yield ScanLength(float(np.median(cohort.scans["seconds"])) / 60, FULL, cohort, np.arange(len(cohort.scans)), names)
 
 
-def equalise_scans(cohort: Cohort, settings: Analysis) -> Cohort:
+def equalise_scans(cohort: Cohort, settings: Settings) -> Cohort:
     """Cut every scan to the length of the shortest one (``--equal-minutes``), its runs put end to end. Raises Unfit."""
     times = np.asarray(cohort.repetition_times, dtype=float)
     if not has_series(cohort) or not np.isfinite(times).all():
@@ -171,7 +171,7 @@ def equalise_scans(cohort: Cohort, settings: Analysis) -> Cohort:
 
 
 def _embed(
-    cohort: Cohort, label: str, minutes: float, settings: Analysis, notes: list[str]
+    cohort: Cohort, label: str, minutes: float, settings: Settings, notes: list[str]
 ) -> NDArray[np.float64] | None:
     """Embeddings (n_scans, d) of the first minutes; scans without one of the full scan stay NaN."""
     if label not in cohort.encoders:

@@ -159,7 +159,7 @@ def tabulate_sites(study: Study, predictions: Iterable[pd.DataFrame]) -> dict[st
         rows += [about | row for row in _describe(part, part["participant_id"].map(of_people), score)]
     if not rows:
         return {}
-    facts = {"SiteColumn": study.settings.site_column, "HoldOutSites": study.protocol.held_out is not None}
+    facts = {"SiteColumn": study.settings.group.site_column, "HoldOutSites": study.protocol.held_out is not None}
     return tabulate(facts | study.protocol.facts(study.targets), prediction_sites=rows)
 
 

@@ -60,7 +60,7 @@ from fcpower_bids.core.regression.targets import (
 )
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
-from fcpower_bids.settings import Analysis
+from fcpower_bids.settings import Settings
 from fcpower_bids.settings.options import HOLD_OUT
 
 FEWEST_PEOPLE = 30
@@ -76,7 +76,7 @@ class Study:
     """Everything that the representations of one prediction share."""
 
     cohort: Cohort
-    settings: Analysis
+    settings: Settings
     preset: PredictionPreset  # with the user's repeats, folds and covariates in the place of the published ones
     people: People
     targets: list[Target]
@@ -99,7 +99,7 @@ class Study:
         preset, folds = self.preset, list[Fold]()
         families = family_numbers(self.people.families, len(self.people.names))
         for number, people in enumerate(subsamples):
-            rows, seed = np.sort(people), self.settings.random_seed
+            rows, seed = np.sort(people), self.settings.method.random_seed
             try:
                 drawn = replicated_folds(len(rows), preset.n_folds, preset.n_inner, 1, seed, families[rows])
             except ValueError as error:
@@ -126,10 +126,11 @@ class Study:
 
     def facts(self) -> dict[str, Any]:
         """Describe the protocol for a sidecar."""
-        brought = self.settings.folds_file
-        unused: tuple[str, ...] = ("n_folds", "n_inner", "splits") if self.settings.sites == HOLD_OUT or brought else ()
+        group = self.settings.group
+        brought = group.folds_file
+        unused: tuple[str, ...] = ("n_folds", "n_inner", "splits") if group.sites == HOLD_OUT or brought else ()
         unused += ("n_repeats",) if brought else ()
-        how = "each site held out in turn" if self.settings.sites == HOLD_OUT else "K-fold"
+        how = "each site held out in turn" if group.sites == HOLD_OUT else "K-fold"
         sizes, sites = {len(fold.inner) for fold in self.folds}, self.protocol.scored_within
         by_site = sites is not None and all(
             sum(len(set(sites[rows])) for rows in fold.inner) == len(set(sites[fold.train])) for fold in self.folds
@@ -140,8 +141,8 @@ class Study:
             "Preset": {name: value for name, value in dataclasses.asdict(self.preset).items() if name not in unused},
             "Folds": f"those of {brought.name}" if brought else how,
             **(inner if unused else {}),
-            "Stratified": self.settings.stratify,
-            "Kernel": f"{self.settings.kernel}; linear on z-scored features for embeddings",
+            "Stratified": group.stratify,
+            "Kernel": f"{group.kernel}; linear on z-scored features for embeddings",
             "Precision": describe_precision((len(self.people.names), self.cohort.edges.shape[1])),
             "PositiveClasses": {target.name: target.positive for target in self.targets if target.is_binary},
             **self.protocol.facts(self.targets),
@@ -149,36 +150,37 @@ class Study:
         }
 
 
-def describe_people(cohort: Cohort, people: People, settings: Analysis) -> dict[str, Any]:
+def describe_people(cohort: Cohort, people: People, settings: Settings) -> dict[str, Any]:
     """Describe, for a sidecar, who takes part and what they are described by."""
     return {
-        "FamilyColumn": settings.family_column,
-        "SiteColumn": settings.site_column,
+        "FamilyColumn": settings.group.family_column,
+        "SiteColumn": settings.group.site_column,
         "NumberOfPeople": len(people.names),
-        "Alpha": settings.alpha,
+        "Alpha": settings.method.alpha,
         "FeaturesOfAPerson": describe_combination(settings),
         **people.facts,
         **({"CohortNotes": list(cohort.notes)} if cohort.notes else {}),
     }
 
 
-def open_study(cohort: Cohort, settings: Analysis) -> Study:
+def open_study(cohort: Cohort, settings: Settings) -> Study:
     """Choose people, targets and folds. Raises Unfit."""
+    group = settings.group
     preset = resolve_preset(settings)
-    if settings.stratify and (settings.sites == HOLD_OUT or preset.splits != "random" or cohort.folds is not None):
+    if group.stratify and (group.sites == HOLD_OUT or preset.splits != "random" or cohort.folds is not None):
         raise Unfit(
             "stratify spreads people over random folds; it does not go with sites that are held out, the folds of "
             "CBIG, or folds from a file."
         )
     names = expand_names(cohort, settings)
-    people = choose_people(cohort, settings, names, preset.covariates)
-    if not settings.targets and len(people.names) < FEWEST_PEOPLE:
+    people = choose_people(cohort, settings.group, names, preset.covariates)
+    if not group.targets and len(people.names) < FEWEST_PEOPLE:
         n = len(people.names)
         raise NotInCohort(
             f"{n} {'person is' if n == 1 else 'people are'} too few to see by themselves what can be predicted; below "
             f"{FEWEST_PEOPLE} name --targets to have them predicted."
         )
-    targets = choose_targets(people.phenotypes, settings, cohort.targets or None, preset.covariates)
+    targets = choose_targets(people.phenotypes, settings.group, cohort.targets or None, preset.covariates)
     protocol = plan_protocol(cohort, people, settings, preset, targets)
     for target in targets:
         known, folds = target.known, protocol.folds
@@ -198,19 +200,20 @@ def open_study(cohort: Cohort, settings: Analysis) -> Study:
     return Study(cohort, settings, preset, people, targets, protocol)
 
 
-def resolve_preset(settings: Analysis) -> PredictionPreset:
+def resolve_preset(settings: Settings) -> PredictionPreset:
     """Return the published protocol with the numbers that the user changed."""
-    preset = PRESETS[settings.preset]
+    group = settings.group
+    preset = PRESETS[group.preset]
     return dataclasses.replace(
         preset,
-        n_repeats=settings.repeats or (1 if settings.sites == HOLD_OUT else preset.n_repeats),
-        n_folds=settings.folds or preset.n_folds,
-        n_inner=settings.inner_folds or preset.n_inner,
-        covariates=settings.covariates or preset.covariates,
-        penalties=settings.penalties or preset.penalties,
-        relative_penalties=preset.relative_penalties and not settings.penalties,
-        selection=settings.selection or preset.selection,
-        fit_transforms_on=settings.fit_transforms_on or preset.fit_transforms_on,
+        n_repeats=group.repeats or (1 if group.sites == HOLD_OUT else preset.n_repeats),
+        n_folds=group.folds or preset.n_folds,
+        n_inner=group.inner_folds or preset.n_inner,
+        covariates=group.covariates or preset.covariates,
+        penalties=group.penalties or preset.penalties,
+        relative_penalties=preset.relative_penalties and not group.penalties,
+        selection=group.selection or preset.selection,
+        fit_transforms_on=group.fit_transforms_on or preset.fit_transforms_on,
     )
 
 
@@ -222,14 +225,14 @@ class Exchange:
     """Blocks within which people are exchanged where a target depends on nothing."""
 
     people: People
-    settings: Analysis
+    settings: Settings
     # (n,): site of everyone by column: the one that is named, else those that are recognised by their names
     columns: Mapping[str, Labels]
     site_shares: tuple[SiteShare, ...]  # targets that go with such a column
 
     def shares(self, target: str) -> list[SiteShare]:
         """The columns of sites that a target, or a part of it, goes with, the strongest first."""
-        names = {target, *self.settings.composites.get(target, ())}
+        names = {target, *self.settings.group.composites.get(target, ())}
         return sorted((share for share in self.site_shares if share.target in names), key=lambda share: -share.share)
 
     def sites_of(self, target: str) -> Labels | None:
@@ -251,7 +254,7 @@ class Exchange:
 
     def orders(self, target: Target, number: int) -> Rows:
         """Draw orders of the people who have a target, shape (number, n): families whole, everyone at their site."""
-        return permuted_rows(int(target.known.sum()), number, self.settings.random_seed, *self._blocks(target))
+        return permuted_rows(int(target.known.sum()), number, self.settings.method.random_seed, *self._blocks(target))
 
     def draws(self, target: Target, number: int, known: FloatArray, shrunken: bool = False) -> Rows:
         """Draw orders of the people who have a class from its odds given columns (n, c); blocks as in `orders`.
@@ -265,7 +268,7 @@ class Exchange:
             of_class = np.where(classes[:, 0] == 1, chance / classes.mean(), (1 - chance) / (1 - classes.mean()))
             likelihood = 2 * float(np.log(np.maximum(of_class, RARE)).sum())
             odds = odds * max(1 - covariates.shape[1] / max(likelihood, 1e-9), 0.0)
-        return drawn_rows(classes[:, 0], odds, number, self.settings.random_seed, *self._blocks(target))
+        return drawn_rows(classes[:, 0], odds, number, self.settings.method.random_seed, *self._blocks(target))
 
     def _blocks(self, target: Target) -> tuple[Labels | None, Labels | None]:
         labels = self.people.families, self.sites_of(target.name)
@@ -283,12 +286,12 @@ class Exchange:
         return {"TargetsThatGoWithSites": explained} if explained else {}
 
 
-def plan_exchange(cohort: Cohort, people: People, settings: Analysis) -> Exchange:
+def plan_exchange(cohort: Cohort, people: People, settings: Settings) -> Exchange:
     """Find the sites within which people change places, as the check of the cohort finds them."""
     table = cohort.phenotypes.copy()
     table.index = table.index.astype(str)
-    columns = {name: site_labels(people.phenotypes, name) for name in site_columns(table, settings)}
-    shares = find_site_shares(table, read_targets(table, cohort, settings), settings) if columns else ()
+    columns = {name: site_labels(people.phenotypes, name) for name in site_columns(table, settings.group)}
+    shares = find_site_shares(table, read_targets(table, cohort, settings.group), settings.group) if columns else ()
     return Exchange(people, settings, columns, shares)
 
 
@@ -315,18 +318,20 @@ class ScanBlocks:
         return sites | ({} if self.families is None else {"Unit": FAMILY})
 
 
-def plan_scan_blocks(cohort: Cohort, persons: Sequence[str], settings: Analysis) -> ScanBlocks:
+def plan_scan_blocks(cohort: Cohort, persons: Sequence[str], settings: Settings) -> ScanBlocks:
     """Find sites and families of people with scans; a person without phenotypes is a family, of a site not known."""
     names = sorted(set(persons))
     table = cohort.phenotypes.copy()
     table.index = table.index.astype(str)
-    columns = site_columns(table, settings) if settings.site_column is None else [settings.site_column]
+    columns = (
+        site_columns(table, settings.group) if settings.group.site_column is None else [settings.group.site_column]
+    )
     table = table.reindex(names)
     labels = [site_labels(column_of(table, column).to_frame(), column) for column in columns]
     sites = ["/".join(parts) for parts in zip(*labels, strict=True)]
     families = None
-    if settings.family_column is not None:
-        column = column_of(table, settings.family_column)
+    if settings.group.family_column is not None:
+        column = column_of(table, settings.group.family_column)
         families = column.astype(str).where(column.notna(), np.array(names)).to_numpy(dtype=str)
     families = join_families(families, names, cohort.alike)
     return ScanBlocks(
@@ -387,35 +392,36 @@ class Protocol:
 
 
 def plan_protocol(
-    cohort: Cohort, people: People, settings: Analysis, preset: PredictionPreset, targets: Sequence[Target]
+    cohort: Cohort, people: People, settings: Settings, preset: PredictionPreset, targets: Sequence[Target]
 ) -> Protocol:
     """Draw the folds, or take those of a file, and see which sites they hold out. Raises Unfit."""
     exchange = plan_exchange(cohort, people, settings)
     if cohort.folds is None:
         folds, held_out = _draw_folds(people, settings, preset, targets), None
-        if settings.sites == HOLD_OUT:
-            held_out = settings.site_column
+        if settings.group.sites == HOLD_OUT:
+            held_out = settings.group.site_column
         return Protocol(folds, {}, exchange, preset, held_out)
     by_person = {name: dict(zip(people.names, sites.tolist(), strict=True)) for name, sites in exchange.columns.items()}
     held_out = held_out_column(cohort.folds, by_person)
     sites = None if held_out is None or not preset.inner_by_site else exchange.columns[held_out]
-    folds, labels = _brought_folds(cohort, people, preset, settings.random_seed, sites)
+    folds, labels = _brought_folds(cohort, people, preset, settings.method.random_seed, sites)
     return Protocol(folds, labels, exchange, preset, held_out)
 
 
 def _draw_folds(
-    people: People, settings: Analysis, preset: PredictionPreset, targets: Sequence[Target]
+    people: People, settings: Settings, preset: PredictionPreset, targets: Sequence[Target]
 ) -> tuple[Fold, ...]:
     """Draw the folds: random, those of MATLAB, or the sites in turn; families are never split."""
-    n, families, seed = len(people.names), people.families, settings.random_seed
+    n, families, seed = len(people.names), people.families, settings.method.random_seed
     strata = None
-    if settings.stratify:  # combinations of site and of the classes of every target of two; an unknown class is one too
+    # strata: combinations of site and of the classes of every target of two; an unknown class is one too
+    if settings.group.stratify:
         labels = [] if people.sites is None else [people.sites]
         labels += [target.measures[:, 0].astype(str) for target in targets if target.is_binary]
         if not labels:
             raise Unfit("stratify needs a --site-column, or a target of two classes.")
         strata = np.unique(np.column_stack(labels), axis=0, return_inverse=True)[1].ravel().astype(np.intp)
-    if settings.sites == HOLD_OUT:
+    if settings.group.sites == HOLD_OUT:
         if people.sites is None:
             raise Unfit("Holding out sites needs their column; give --site-column.")
         by_site = preset.inner_by_site and len(set(people.sites.tolist())) > 2
@@ -427,11 +433,12 @@ def _draw_folds(
     return cbig_folds(people.names, preset.n_folds, preset.n_inner, tuple(range(1, preset.n_repeats + 1)), listed)
 
 
-def _check_size(people: People, settings: Analysis, preset: PredictionPreset) -> None:
-    few = Unfit if settings.folds else NotInCohort  # the folds of a preset are a default: the other analyses go on
+def _check_size(people: People, settings: Settings, preset: PredictionPreset) -> None:
+    # the folds of a preset are a default: the other analyses go on
+    few = Unfit if settings.group.folds else NotInCohort
     n, n_folds = len(people.names), preset.n_folds
     sizes = np.bincount(family_numbers(people.families, n))
-    declared = people.families is None or settings.family_column
+    declared = people.families is None or settings.group.family_column
     alike, check = ("", "--family-column") if declared else SHARING
     if n > 1 == sizes.size:
         raise few(f"All people are of one family{alike}, so no split keeps families whole; check {check}.")

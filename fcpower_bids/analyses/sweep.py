@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ from fcpower_bids.analyses.features import EMBEDDING
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort, Table, tabulate
-from fcpower_bids.settings import Analysis
+from fcpower_bids.settings import Settings
 
 SHARED, OWN = "shared", "own"
 
@@ -27,21 +26,21 @@ FACTS = {
 }
 
 
-def prepare(cohorts: Mapping[str, Cohort], settings: Analysis) -> None:
+def prepare(cohorts: Mapping[str, Cohort], settings: Settings) -> None:
     """Refuse a single parcellation, parcellations without a scan in common, and what allows no prediction."""
     shared, settings = _share(cohorts, settings)
     for cohort in shared.values():
         open_study(cohort, settings)
 
 
-def _share(cohorts: Mapping[str, Cohort], settings: Analysis) -> tuple[dict[str, Cohort], Analysis]:
+def _share(cohorts: Mapping[str, Cohort], settings: Settings) -> tuple[dict[str, Cohort], Settings]:
     """Return the scans that every parcellation has, and the choices without embeddings."""
     if len(cohorts) < 2:
         raise Unfit(
             f"The sweep needs two parcellations or more, and there is {', '.join(cohorts) or 'none'}; run the "
             "participant level with several names after --atlas."
         )
-    names = tuple(name for name in settings.representations if EMBEDDING not in name)
+    names = tuple(name for name in settings.group.representations if EMBEDDING not in name)
     if not names:
         raise Unfit("The sweep compares connectomes; add fc or fc_power to --representations.")
     keys = {
@@ -52,10 +51,10 @@ def _share(cohorts: Mapping[str, Cohort], settings: Analysis) -> tuple[dict[str,
     if not common:
         raise Unfit(f"No scan is described by all of the parcellations {', '.join(cohorts)}.")
     shared = {atlas: cohort.keep(np.flatnonzero(keys[atlas].isin(common))) for atlas, cohort in cohorts.items()}
-    return shared, dataclasses.replace(settings, representations=names)
+    return shared, settings.changed(representations=names)
 
 
-def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Analysis) -> dict[str, Table]:
+def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Settings) -> dict[str, Table]:
     """Predict under every parcellation (Table "mainfull", Appendix "AOMIC parcellation sweep"). Raises Unfit."""
     shared, settings = _share(cohorts, settings)
     first: Study | None = None

@@ -24,7 +24,7 @@ from fcpower_bids.core.regression.targets import (
 from fcpower_bids.core.sentinel_codes import group_share
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
-from fcpower_bids.settings import GroupLevel
+from fcpower_bids.settings import Group
 from fcpower_bids.settings.options import HOLD_OUT, PERMUTE
 
 AMOUNTS = {
@@ -50,9 +50,7 @@ class People:
     facts: Mapping[str, Any]  # who was left out and why, for the sidecar
 
 
-def choose_people(
-    cohort: Cohort, settings: GroupLevel, representations: Sequence[str], covariates: Sequence[str]
-) -> People:
+def choose_people(cohort: Cohort, settings: Group, representations: Sequence[str], covariates: Sequence[str]) -> People:
     """Choose the people that every representation can describe, for the same folds. Raises NotInCohort, Unfit."""
     usable = ~scans_without_features(cohort, representations)
     scans: dict[str, list[int]] = {}
@@ -188,7 +186,7 @@ class Target:
 
 
 def choose_targets(
-    table: pd.DataFrame, settings: GroupLevel, defaults: Sequence[str] | None = None, covariates: Sequence[str] = ()
+    table: pd.DataFrame, settings: Group, defaults: Sequence[str] | None = None, covariates: Sequence[str] = ()
 ) -> list[Target]:
     """Read the targets asked for, else all numeric columns that vary, and composites. Raises NotInCohort, Unfit."""
     composites = [_read_composite(table, name, columns) for name, columns in settings.composites.items()]
@@ -297,7 +295,7 @@ class SiteShare:
     n_sites: int
 
 
-def site_columns(table: pd.DataFrame, settings: GroupLevel) -> list[str]:
+def site_columns(table: pd.DataFrame, settings: Group) -> list[str]:
     """Columns of sites: the one that is named, else those whose name and number of values say so."""
     if settings.site_column:
         return [settings.site_column] if settings.site_column in table else []
@@ -322,7 +320,7 @@ def held_out_column(folds: pd.DataFrame | None, columns: Mapping[str, Mapping[st
     return None
 
 
-def find_site_shares(table: pd.DataFrame, targets: Targets, settings: GroupLevel) -> tuple[SiteShare, ...]:
+def find_site_shares(table: pd.DataFrame, targets: Targets, settings: Group) -> tuple[SiteShare, ...]:
     """Targets whose variance lies between sites by more than chance; all tests together keep the level."""
     shares, columns = [], site_columns(table, settings)
     for column in columns:
@@ -335,7 +333,7 @@ def find_site_shares(table: pd.DataFrame, targets: Targets, settings: GroupLevel
     return tuple(shares)
 
 
-def read_targets(table: pd.DataFrame, cohort: Cohort, settings: GroupLevel) -> dict[str, FloatArray]:
+def read_targets(table: pd.DataFrame, cohort: Cohort, settings: Group) -> dict[str, FloatArray]:
     """Values of every target by its name, and of every part of a composite; nothing where they cannot be used."""
     try:
         targets = choose_targets(table, settings, cohort.targets or None, settings.covariates)
@@ -347,7 +345,7 @@ def read_targets(table: pd.DataFrame, cohort: Cohort, settings: GroupLevel) -> d
     return whole | {name: column.to_numpy(dtype=float, na_value=np.nan) for name, column in numbers.items()}
 
 
-def describe_handling(column: str, held_out: str | None, settings: GroupLevel) -> str:
+def describe_handling(column: str, held_out: str | None, settings: Group) -> str:
     """How choices, or the folds of a file, deal with a column of sites, one sentence; empty where they do not."""
     named = column == settings.site_column
     if column == held_out:

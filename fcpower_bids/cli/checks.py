@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import math
 import re
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from fcpower_bids import analyses, transforms
 from fcpower_bids.encoders import ENCODERS
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Settings, options
 from fcpower_bids.settings.options import HOLD_OUT, PERMUTE, is_composite
 
 OURS = ("logs", "sourcedata", "group", "corpus", "encoder")
@@ -52,10 +51,11 @@ def _folders(settings: Settings) -> Iterator[str]:
 
 
 def _cleaning(settings: Settings) -> Iterator[str]:
-    high, low = settings.band
+    method = settings.method
+    high, low = method.band
     if high is not None and low is not None and high >= low:
         yield f"--high-pass {high} Hz must be below --low-pass {low} Hz."
-    kind, low, high = settings.motion_filter_type, settings.band_stop_min, settings.band_stop_max
+    kind, low, high = method.motion_filter_type, method.band_stop_min, method.band_stop_max
     if kind is None and (low is not None or high is not None):
         yield "--band-stop-min and --band-stop-max belong to a --motion-filter-type: choose notch or lp."
     if kind is not None and not low:
@@ -65,24 +65,24 @@ def _cleaning(settings: Settings) -> Iterator[str]:
     if kind == "lp" and high is not None:
         yield "--band-stop-max is not used by --motion-filter-type lp: leave it out."
     step = 4 if kind == "notch" else 2
-    if kind is not None and (settings.motion_filter_order < step or settings.motion_filter_order % step):
-        yield f"motion_filter_order {settings.motion_filter_order} must be a multiple of {step} for {kind}."
-    radius = settings.head_radius
+    if kind is not None and (method.motion_filter_order < step or method.motion_filter_order % step):
+        yield f"motion_filter_order {method.motion_filter_order} must be a multiple of {step} for {kind}."
+    radius = method.head_radius
     if radius not in (None, "auto") and not (re.fullmatch(r"\d+(\.\d*)?", str(radius)) and float(str(radius)) > 0):
         yield f"--head-radius {radius} must be a number of mm above 0, or 'auto'."
-    if settings.alpha_selection is not None and settings.level != "group":
+    if settings.group.alpha_selection is not None and settings.level != "group":
         yield (
-            f"--alpha {settings.alpha_selection} chooses the exponent of a cohort, so it works at group level only. "
-            "Give a number."
+            f"--alpha {settings.group.alpha_selection} chooses the exponent of a cohort, so it works at group level "
+            "only. Give a number."
         )
-    if not 0 < settings.alpha <= 1:
+    if not 0 < method.alpha <= 1:
         limits = "(1 is FC itself; the limit 0 is 'log_euclidean')"
-        yield f"--alpha {settings.alpha:g} must be above 0 and at most 1 {limits}."
+        yield f"--alpha {method.alpha:g} must be above 0 and at most 1 {limits}."
 
 
 def _numbers(settings: Settings) -> Iterator[str]:
-    for field in dataclasses.fields(settings):
-        name, value = field.name, getattr(settings, field.name)
+    for name in options():
+        value = settings[name]
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             continue
         fault = ""
@@ -100,30 +100,31 @@ def _numbers(settings: Settings) -> Iterator[str]:
             fault = "leaves nothing to train on; give at least 2"
         if fault:
             yield f"--{name.replace('_', '-')} {value} {fault}."
-    given = settings.penalties
+    given = settings.group.penalties
     if any(not math.isfinite(value) or value < 0 for value in given) or len(set(given)) < len(given):
         yield "penalties must be different numbers of at least 0."
 
 
 def _choices(settings: Settings) -> Iterator[str]:
     """Values from a configuration file have not passed argparse."""
-    for field in dataclasses.fields(settings):
-        choices = field.metadata.get("choices")
-        if choices and getattr(settings, field.name) not in (field.default, *choices):
-            yield f"--{field.name.replace('_', '-')} must be one of {', '.join(choices)}."
-    if settings.dummy_scans != "auto" and not settings.dummy_scans.isdigit():
-        yield f"--dummy-scans {settings.dummy_scans} must be a whole number or 'auto'."
+    for name, (_, field) in options().items():
+        choices = field.metadata["choices"]
+        if choices and settings[name] not in (field.default, *choices):
+            yield f"--{name.replace('_', '-')} must be one of {', '.join(choices)}."
+    if settings.method.dummy_scans != "auto" and not settings.method.dummy_scans.isdigit():
+        yield f"--dummy-scans {settings.method.dummy_scans} must be a whole number or 'auto'."
 
 
 def _names(settings: Settings) -> Iterator[str]:
+    group = settings.group
     for option, kind, names, known in (
-        ("--transforms", "transform", settings.transforms, transforms.NAMES),
-        ("--analyses", "analysis", [name for name in settings.analyses if name != analyses.ALL], analyses.NAMES),
+        ("--transforms", "transform", settings.method.transforms, transforms.NAMES),
+        ("--analyses", "analysis", [name for name in group.analyses if name != analyses.ALL], analyses.NAMES),
     ):
         for name in names:
             if name not in known:
                 yield f"{option} {name}: there is no such {kind}. Choose from: {', '.join(known)}."
-    composites = [item for item in settings.targets if is_composite(item)]
+    composites = [item for item in group.targets if is_composite(item)]
     for item in composites:
         if not all(part.strip() for part in item.partition("=")):
             yield f"--targets {item} must be NAME=COLUMN,COLUMN,..."
@@ -134,51 +135,53 @@ def _names(settings: Settings) -> Iterator[str]:
 
 def _files(settings: Settings) -> Iterator[str]:
     named = ("bids_filter_file", "exclude_file", "folds_file", "use_plugin", "config_file")
-    given = [(name, path) for name in named if (path := getattr(settings, name)) is not None]
-    for name, path in (*given, *(("phenotypes", path) for path in settings.phenotypes)):
+    given = [(name, path) for name in named if (path := settings[name]) is not None]
+    for name, path in (*given, *(("phenotypes", path) for path in settings.group.phenotypes)):
         if not path.is_file():
             kind = "is no file. Name one." if path.exists() else "is not there. Correct the path."
             kind = "is a folder. Name a file in it." if path.is_dir() else kind
             yield f"--{name.replace('_', '-')} {path} {kind}"
-    for folder in settings.atlas_dir:
+    for folder in settings.method.atlas_dir:
         if not folder.is_dir():
             yield f"--atlas-dir {folder} is not a folder."
-    if settings.strategy.endswith((".yml", ".yaml")) and not Path(settings.strategy).is_file():
-        yield f"--strategy {settings.strategy} is not there."
-    if settings.executor and "://" not in settings.executor:
-        yield f"--executor {settings.executor} is no address of a Dask scheduler, such as tcp://node:8786."
+    if settings.method.strategy.endswith((".yml", ".yaml")) and not Path(settings.method.strategy).is_file():
+        yield f"--strategy {settings.method.strategy} is not there."
+    if settings.run.executor and "://" not in settings.run.executor:
+        yield f"--executor {settings.run.executor} is no address of a Dask scheduler, such as tcp://node:8786."
 
 
 def _encoder(settings: Settings) -> Iterator[str]:
-    if settings.encoder is not None and settings.encoder not in ENCODERS:
-        yield f"--encoder {settings.encoder}: there is no such encoder. Choose from: {', '.join(ENCODERS)}."
-    if settings.encoder is None and settings.encoder_weights is not None:
+    method = settings.method
+    if method.encoder is not None and method.encoder not in ENCODERS:
+        yield f"--encoder {method.encoder}: there is no such encoder. Choose from: {', '.join(ENCODERS)}."
+    if method.encoder is None and method.encoder_weights is not None:
         yield "--encoder-weights needs --encoder to say what the weights belong to."
     trains = settings.level == "pretrain"
-    needed = OF_TRAINING if trains else OF_ENCODERS if settings.encoder else ()
+    needed = OF_TRAINING if trains else OF_ENCODERS if method.encoder else ()
     if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
         asked, extra = ("The level pretrain", "pretrain") if trains else ("--encoder", "encoder")
         yield f"{asked} needs {', '.join(missing)}. Install it: pip install 'fcpower_bids[{extra}]'."
-    for item in settings.architecture:
+    for item in settings.pretraining.architecture:
         if not re.fullmatch(r"[a-z_]+=\d+(\.\d+)?", item):
             yield f"architecture {item} must be FIELD=NUMBER, such as d=64."
 
 
 def _group(settings: Settings) -> Iterator[str]:
-    if settings.folds_file and settings.sites == HOLD_OUT:
+    group = settings.group
+    if group.folds_file and group.sites == HOLD_OUT:
         yield "--folds-file and --sites hold-out both say who is tested. Give one of them."
-    if settings.name and (settings.name in TAKEN or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", settings.name)):
-        yield f"--name {settings.name} must be at most 64 letters, digits, - and _, and not {' or '.join(TAKEN)}."
-    if settings.sites != PERMUTE and settings.site_column is None and not settings.derivatives:  # which may be sites
-        yield f"--sites {settings.sites} needs the column of sites. Give --site-column."
-    if settings.sites not in (PERMUTE, HOLD_OUT) and settings.alpha_selection is not None:
-        yield f"--alpha {settings.alpha_selection} chooses the exponent on features as they are. Leave out --sites."
-    embedded = [name for name in settings.representations if "embedding" in name]
-    if settings.equal_minutes and embedded:
+    if group.name and (group.name in TAKEN or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", group.name)):
+        yield f"--name {group.name} must be at most 64 letters, digits, - and _, and not {' or '.join(TAKEN)}."
+    if group.sites != PERMUTE and group.site_column is None and not settings.inputs.derivatives:  # which may be sites
+        yield f"--sites {group.sites} needs the column of sites. Give --site-column."
+    if group.sites not in (PERMUTE, HOLD_OUT) and group.alpha_selection is not None:
+        yield f"--alpha {group.alpha_selection} chooses the exponent on features as they are. Leave out --sites."
+    embedded = [name for name in group.representations if "embedding" in name]
+    if group.equal_minutes and embedded:
         yield f"--equal-minutes cuts scans, and {embedded[0]} is known of whole scans only. Leave out one of them."
-    if settings.save_models and settings.sites not in (PERMUTE, HOLD_OUT):
+    if group.save_models and group.sites not in (PERMUTE, HOLD_OUT):
         yield "--save-models writes models of features as they are. Leave out --sites."
-    if settings.accept_no_skill and not settings.save_models:
+    if group.accept_no_skill and not group.save_models:
         yield "--accept-no-skill is about the models of --save-models. Give both, or leave it out."
-    if settings.nbs_threshold is not None and settings.nbs_threshold <= 0:
-        yield f"nbs_threshold {settings.nbs_threshold} is a size of t and must be above 0."
+    if group.nbs_threshold is not None and group.nbs_threshold <= 0:
+        yield f"nbs_threshold {group.nbs_threshold} is a size of t and must be above 0."

@@ -21,8 +21,8 @@ from fcpower_bids.encoders import CORPUS_ID, ENCODERS
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.imaging.atlas_files import declared_atlases
 from fcpower_bids.imaging.strategies import strategy_names
-from fcpower_bids.settings import LEVELS, METHOD_SECTIONS, SECTIONS, Settings
-from fcpower_bids.settings.options import TOLERATED, is_read
+from fcpower_bids.settings import LEVELS, METHOD_SECTIONS, PARTS, PLACES, SECTIONS, TOLERATED, Settings, is_read
+from fcpower_bids.settings import options as declared
 
 MEMORY = ("--mem", "--mem-gb")
 """Memory as fMRIPrep and XCP-D take it: 8, 8G or 8GB."""
@@ -60,7 +60,6 @@ LISTED = ("analyses", "encoder", "strategy", "transforms")
 SEPARATORS = {"atlas": "+:", "encoder_weights": "", "strategy": "", "corpus": "", "derivatives": ""}
 """Choices that may name a path although they are text, and what joins several of them."""
 NO_PATHS = ("builtin", "templateflow")
-PLACES = ("bids_dir", "output_dir", "level")
 PREFIXES = {"participant_label": "sub-", "session_label": "ses-"}
 COMMANDS = ("predict MODEL [MODEL ...] output_dir", "prefetch --atlas NAME [NAME ...] --folder FOLDER")
 EPILOG = """\
@@ -105,17 +104,16 @@ class Option:
 @cache
 def options() -> Mapping[str, Option]:
     """Return the options by name."""
-    hints, known = typing.get_type_hints(Settings), {}
-    for field in dataclasses.fields(Settings):
-        about, hint = field.metadata, hints[field.name]
-        if "section" not in about:
-            continue
+    known = {}
+    hints = {name: hint for part in PARTS.values() for name, hint in typing.get_type_hints(part).items()}
+    for name, (_, field) in declared().items():
+        about, hint = field.metadata, hints[name]
         if isinstance(hint, types.UnionType):
             hint = next(kind for kind in typing.get_args(hint) if kind is not type(None))
         many = typing.get_origin(hint) is tuple
         kind = typing.get_args(hint)[0] if many else hint
         words = (about["section"], about["text"], about["flags"], about["choices"] or ())
-        known[field.name] = Option(field.name, field.default, kind, many, *words, about["in_file"])
+        known[name] = Option(name, field.default, kind, many, *words, about["in_file"])
     return known
 
 
@@ -256,7 +254,7 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
                 f"{options()[name].flag} is not what the outputs were made with, and --reports-only makes pages "
                 "alone: leave one of the two out."
                 for name in made_with
-                if name in values and getattr(chosen, name) != getattr(made, name)
+                if name in values and chosen[name] != made[name]
             ]
         values = {**made_with, **values}
     if vars(given).get("preset") == "paper" and not values.get("analyses"):
@@ -280,7 +278,7 @@ def _settings(values: Mapping[str, Any], errors: Sequence[str]) -> Settings:
             for text in clean.get("derivatives", ())
             for name, equals, place in [text.partition("=")]
         )
-    settings = Settings(**clean)
+    settings = Settings(*(clean.pop(name) for name in PLACES)).changed(**clean)
     if problems := [*errors, *problems_of(settings)]:
         raise UsageError("\n".join(problems))
     return anchor(settings)
@@ -302,12 +300,12 @@ def anchor(settings: Settings) -> Settings:
     changes: dict[str, Any] = {"bids_dir": settings.bids_dir.expanduser().absolute(), "config_file": None}
     changes["output_dir"] = settings.output_dir.expanduser().absolute()
     for option in options().values():
-        given = getattr(settings, option.name)
+        given = settings[option.name]
         if option.name == "config_file" or given is None or not (option.kind is Path or option.name in SEPARATORS):
             continue
         made = tuple(_anchored(value, option.name) for value in (given if option.is_list else [given]))
         changes[option.name] = made if option.is_list else made[0]
-    return dataclasses.replace(settings, **changes)
+    return settings.changed(**changes)
 
 
 def _anchored(value: Any, name: str) -> Any:

@@ -39,7 +39,7 @@ from fcpower_bids.outputs.tables import plain, read_connectome, read_table, writ
 from fcpower_bids.progress import say
 from fcpower_bids.records import Cohort
 from fcpower_bids.schema import TABLES
-from fcpower_bids.settings import Analysis, Settings
+from fcpower_bids.settings import Settings
 from fcpower_bids.settings.options import PERMUTE
 from fcpower_bids.store import digest_of, load_json, replace_folder, stored_path
 
@@ -119,7 +119,7 @@ def held_out_residuals(
     built, target = join_target_builders(study.targets, study.people.covariates), study.targets[0]
     pair = (str(negative_class(study)), str(target.positive))
     parts, similarity = [], np.full(len(person), np.nan)
-    for fold, test in enumerate(study.protocol.divide(known, study.settings.random_seed)):
+    for fold, test in enumerate(study.protocol.divide(known, study.settings.method.random_seed)):
         train, scans = np.setdiff1d(known, test), np.flatnonzero(np.isin(person, test))
         values = (built(train) if callable(built) else built)[:, 0]
         result = predict_from_arrays(fit(values, train), single[scans])
@@ -164,16 +164,16 @@ def judge_skill(tested: Mapping[str, Any], residuals: pd.DataFrame, score: str) 
 
 
 def fit_final_model(
-    cohort: Cohort, settings: Analysis, target: str, representation: str, tested: Mapping[str, Any] = UNTESTED
+    cohort: Cohort, settings: Settings, target: str, representation: str, tested: Mapping[str, Any] = UNTESTED
 ) -> FinalModel:
     """Fit one regression on everyone whose target is known, the penalty by the folds of the preset. Raises Unfit."""
     if representation not in MODEL_REPRESENTATIONS:
         raise Unfit(f"A model can be saved for {' or '.join(MODEL_REPRESENTATIONS)}, not for '{representation}'.")
-    columns = settings.composites.get(target)
+    columns = settings.group.composites.get(target)
     wanted = f"{target}={','.join(columns)}" if columns else target
     # Of one target and one representation; the folds only serve to select the penalty.
     choices = {"targets": (wanted,), "representations": (representation,), "repeats": 1, "sites": PERMUTE}
-    study = open_study(cohort, dataclasses.replace(settings, **choices))  # type: ignore[arg-type]
+    study = open_study(cohort, settings.changed(**choices))  # type: ignore[arg-type]
     people, preset, binary = study.people, study.preset, study.targets[0].is_binary
     if binary and preset.covariates:
         raise Unfit(
@@ -188,8 +188,8 @@ def fit_final_model(
     solver = make_solver(chosen, preset)
     penalties = decades(solver.unit, range(-LAST_DECADE, LAST_DECADE + 1)) if solver.unit else solver.penalties
     # The score that selects: a correlation knows no scale, and here the numbers themselves are read.
-    selection = settings.selection or (preset.selection if binary else ERROR)
-    folds = study.protocol.divide(known, study.settings.random_seed)
+    selection = settings.group.selection or (preset.selection if binary else ERROR)
+    folds = study.protocol.divide(known, study.settings.method.random_seed)
     scores = score_penalties(solver, penalties, values[:, None], folds, selection)
     # A penalty of 0 interpolates the training people; it makes no model for others.
     penalty = float(penalties[best_penalty(np.where(penalties[:, None] > 0, scores, np.nan), penalties)[0]])
@@ -229,7 +229,7 @@ def _describe(study: Study, known: NDArray[np.intp], rows: Rows) -> dict[str, An
         there = values.dropna()
         return list(_outwards(float(there.min()), float(there.max()))) if len(there) else []
 
-    target, cohort, (representation,) = study.targets[0], study.cohort, study.settings.representations
+    target, cohort, (representation,) = study.targets[0], study.cohort, study.settings.group.representations
     scans, times = cohort.scans.iloc[rows], [cohort.repetition_times[row] for row in rows if cohort.repetition_times]
     sites = {} if study.people.sites is None else pd.Series(study.people.sites[known]).value_counts()
     column = next((name for name in cohort.phenotypes if str(name).lower() == "age"), None)
@@ -239,12 +239,12 @@ def _describe(study: Study, known: NDArray[np.intp], rows: Rows) -> dict[str, An
         "Target": target.name,
         "PositiveClass": target.positive,
         "NegativeClass": negative_class(study),
-        "CompositeOf": list(study.settings.composites.get(target.name, ())),
+        "CompositeOf": list(study.settings.group.composites.get(target.name, ())),
         "Covariates": list(study.preset.covariates),
         "Meaning": "residual after the covariates" if study.preset.covariates else "the target itself",
         "Representation": representation,
-        "Alpha": study.settings.alpha if representation == FC_POWER else 1.0,
-        "Kernel": study.settings.kernel,
+        "Alpha": study.settings.method.alpha if representation == FC_POWER else 1.0,
+        "Kernel": study.settings.group.kernel,
         "Preset": study.preset.name,
         "NumberOfPeople": int(known.size),
         "NumberOfScans": len(scans),
@@ -363,8 +363,8 @@ def telling_edges(matrix: np.ndarray) -> np.ndarray:
 
 def save_models(cohort: Cohort, settings: Settings, attempts: Attempts) -> None:
     """Write a model of every target under every representation that follows from one connectome alone."""
-    for target in (*cohort.targets, *settings.composites):
-        for representation in (name for name in settings.representations if name in MODEL_REPRESENTATIONS):
+    for target in (*cohort.targets, *settings.group.composites):
+        for representation in (name for name in settings.group.representations if name in MODEL_REPRESENTATIONS):
             name = f"model of {target} from {representation}"
             there = "prediction" in attempts.done  # tables of this cohort, and not of an earlier one
             tested = tested_at_group_level(settings.results, target, representation) if there else UNTESTED
@@ -386,9 +386,9 @@ def write_model(
 ) -> Path:
     """Fit a model of one target and write its folder. Raises Unfit, DatasetError."""
     model = fit_final_model(cohort, settings, target, representation, tested)
-    refuse_without_skill(model.facts, settings.accept_no_skill)
+    refuse_without_skill(model.facts, settings.group.accept_no_skill)
     places = set(zip(cohort.scans["participant_id"].astype(str), cohort.scans["session"].astype(str), strict=True))
-    of_atlas = dataclasses.replace(settings, atlas=(cohort.atlas,))
+    of_atlas = settings.changed(atlas=(cohort.atlas,))
     chosen, _ = choose_connectomes(selected_of(settings).connectomes, of_atlas)
     used = [connectome for connectome in chosen if (connectome.participant, connectome.session) in places]
     # The salt keeps digests of different models apart, and is the same when a model is made again.

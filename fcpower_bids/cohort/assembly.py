@@ -44,7 +44,7 @@ from fcpower_bids.core.duplicates import COPIED, NEITHER
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.records import Cohort, label_order
-from fcpower_bids.settings import Assembly, GroupLevel
+from fcpower_bids.settings import Group, Settings
 
 FEWEST_MATCHED = 0.5
 """Share of the people with scans and phenotypes below which the tables are of others, or the names are wrong."""
@@ -81,7 +81,7 @@ def exclude_duplicates(
     return exclude(connectomes, reasons)
 
 
-def load_cohort(settings: Assembly) -> Cohort:
+def load_cohort(settings: Settings) -> Cohort:
     """Assemble the cohort: recordings, scans, then parcels; all left out is in ``excluded``. Raises DatasetError."""
     door = selected_of(settings)
     chosen, quality, rows, notes = _choose_recordings(door, settings)
@@ -103,7 +103,7 @@ def load_cohort(settings: Assembly) -> Cohort:
     rows += copies + left_out
     places = [(scan[0].connectome.participant, scan[0].connectome.session) for scan in scans]
     missing = np.stack([edges.missing[[run.place for run in scan]].any(axis=0) for scan in scans])
-    kept_scans, kept_parcels, left_out = choose_parcels(missing, places, edges.parcels, settings)
+    kept_scans, kept_parcels, left_out = choose_parcels(missing, places, edges.parcels, settings.group)
     rows += left_out
     scans = list(compress(scans, kept_scans))
     parcels = tuple(compress(edges.parcels, kept_parcels))
@@ -111,15 +111,15 @@ def load_cohort(settings: Assembly) -> Cohort:
     scanned = sessions_of(zip(table["participant_id"], table["session"], strict=True))
     people = list(scanned)
     phenotypes = load_phenotypes(settings, scanned)
-    columns = _columns_of(phenotypes, people, settings)
-    folds, about_folds = load_folds(settings, people)
+    columns = _columns_of(phenotypes, people, settings.group)
+    folds, about_folds = load_folds(settings.group, people)
     facts = read_parcel_facts(chosen[0].root, chosen[0], parcels)
     embeddings, without_embedding = read_embeddings(scans)
     series, about_series = series_of(scans, parcels)
     rows += without_embedding
     # People with scans but without phenotypes, and the other way round.
     in_tables, scanned_people = set(phenotypes.frame.index), set(people)
-    asked = {f"sub-{label.removeprefix('sub-')}" for label in settings.participant_label}
+    asked = {f"sub-{label.removeprefix('sub-')}" for label in settings.inputs.participant_label}
     for some, reason in (
         (
             scanned_people - in_tables if in_tables else set[str](),
@@ -144,7 +144,14 @@ def load_cohort(settings: Assembly) -> Cohort:
             f"The volumes of {unknown} scans are not known: where their people have several, all of these weigh the "
             "same."
         )
-    notes += [*facts.notes, *about_folds, *about_series, *phenotypes.notes, *columns.notes, *describe_sets(settings)]
+    notes += [
+        *facts.notes,
+        *about_folds,
+        *about_series,
+        *phenotypes.notes,
+        *columns.notes,
+        *describe_sets(settings.group),
+    ]
     return Cohort(
         scans=table,
         edges=assemble_edges(scans, edges, kept_parcels, settings),
@@ -176,13 +183,13 @@ def load_cohort(settings: Assembly) -> Cohort:
 
 
 def _read_reference(
-    atlas: str, parcels: Sequence[str], contents: Collection[str], settings: Assembly
+    atlas: str, parcels: Sequence[str], contents: Collection[str], settings: Settings
 ) -> FloatArray | None:
     """Mean edges (E,) over the recordings of the folder of ``tangent_reference``. Raises DatasetError.
 
     `contents`: digests of the recordings of this cohort, which must not be among them.
     """
-    if (folder := settings.tangent_reference) is None:
+    if (folder := settings.group.tangent_reference) is None:
         return None
     paths = [connectome.path for connectome in selected(folder).connectomes if connectome.atlas_name == atlas]
     if not paths:
@@ -212,19 +219,19 @@ def _read_reference(
     return np.asarray(vectorise_edges(total / known, weighted=False), dtype=float)
 
 
-def check_phenotypes(settings: Assembly, scanned: Scanned) -> None:
+def check_phenotypes(settings: Settings, scanned: Scanned) -> None:
     """Read the phenotype tables, and refuse those that do not fit the people who are scanned. Raises DatasetError."""
     phenotypes = load_phenotypes(settings, scanned)
-    _columns_of(phenotypes, list(scanned), settings)
+    _columns_of(phenotypes, list(scanned), settings.group)
     count_people(phenotypes.frame.index, scanned, phenotypes.renamed)
 
 
-def check_names(settings: Assembly) -> None:
+def check_names(settings: Settings) -> None:
     """Refuse columns that no phenotype table has. Raises DatasetError."""
     scans = sessions_of(
         (connectome.participant, connectome.session) for connectome in selected_of(settings).connectomes
     )
-    if problems := list(unknown_columns(load_phenotypes(settings, scans), settings)):
+    if problems := list(unknown_columns(load_phenotypes(settings, scans), settings.group)):
         raise DatasetError("\n".join(problems))
 
 
@@ -260,12 +267,12 @@ def sessions_of(scans: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def _choose_recordings(
-    door: Selected, settings: Assembly
+    door: Selected, settings: Settings
 ) -> tuple[list[Connectome], list[Quality], list[Exclusion], list[str]]:
     """Recordings that take part, that the user asks for and that pass the limits, before any connectome is read."""
     chosen, notes = choose_connectomes(door.connectomes, settings)
     # Of what is left out, that which would be in this cohort if it were not.
-    asked = {"sub": settings.participant_label, "ses": settings.session_label}
+    asked = {"sub": settings.inputs.participant_label, "ses": settings.inputs.session_label}
     wanted = {key: {bare(label, key) for label in labels} for key, labels in asked.items() if labels}
     of_kind = {key: {connectome.entity(key) for connectome in chosen} for key in ("task", "space")}
     rows = [
@@ -291,7 +298,7 @@ def _choose_recordings(
     return chosen, quality, rows, notes
 
 
-def _columns_of(phenotypes: Phenotypes, people: Collection[str], settings: GroupLevel) -> Columns:
+def _columns_of(phenotypes: Phenotypes, people: Collection[str], settings: Group) -> Columns:
     there = set(phenotypes.frame.index)
     if len(there) and there.isdisjoint(people):
         raise DatasetError(
@@ -313,7 +320,7 @@ LABELS = {key: f"{key}_label" for key in KEYS}
 """Columns of ``group/folds.tsv`` that keep what an earlier file called them."""
 
 
-def load_folds(settings: GroupLevel, people: Collection[str]) -> tuple[pd.DataFrame | None, list[str]]:
+def load_folds(settings: Group, people: Collection[str]) -> tuple[pd.DataFrame | None, list[str]]:
     """Read ``--folds-file``. Raises DatasetError."""
     path = settings.folds_file
     if path is None:

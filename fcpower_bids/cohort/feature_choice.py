@@ -16,13 +16,13 @@ from fcpower_bids.inputs.discover import FILE_KEYS, apply_filters, note_unmatche
 from fcpower_bids.inputs.sources import Source, join
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.records import is_in_space
-from fcpower_bids.settings import Assembly, Inputs, Method
+from fcpower_bids.settings import Method, Settings
 
 ACQUISITION_KEYS = frozenset({"sub", "ses", "task", "acq", "ce", "dir", "run"})
 """Entities that distinguish acquisitions; the others distinguish versions of one acquisition."""
 
 
-def choose_connectomes(connectomes: Sequence[Connectome], settings: Assembly) -> tuple[list[Connectome], list[str]]:
+def choose_connectomes(connectomes: Sequence[Connectome], settings: Settings) -> tuple[list[Connectome], list[str]]:
     """Choose the connectomes that the user wants, each acquisition once. Raises DatasetError."""
     kept, notes = _filter(connectomes, settings)
     kept, about_atlas = _choose_atlas(kept, settings)
@@ -31,10 +31,10 @@ def choose_connectomes(connectomes: Sequence[Connectome], settings: Assembly) ->
     kept = [
         connectome
         for connectome in kept
-        if not settings.space or any(is_in_space(connectome.labels, space) for space in settings.space)
+        if not settings.inputs.space or any(is_in_space(connectome.labels, space) for space in settings.inputs.space)
     ]
     if not kept:
-        wanted, there = " ".join(settings.space), ", ".join(sorted(spaces))
+        wanted, there = " ".join(settings.inputs.space), ", ".join(sorted(spaces))
         raise DatasetError(f"{folder} has no FC in --space {wanted}, only in {there}.")
     if len({connectome.space for connectome in kept}) > 1:
         counts = _count(connectome.space for connectome in kept)
@@ -64,21 +64,21 @@ def choose_connectomes(connectomes: Sequence[Connectome], settings: Assembly) ->
     return kept, notes
 
 
-def asked_for(connectomes: Sequence[Connectome], settings: Assembly) -> list[Connectome]:
+def asked_for(connectomes: Sequence[Connectome], settings: Settings) -> list[Connectome]:
     """Connectomes that the selection, the atlases and the spaces of the command allow, several atlases among them."""
     kept, _ = _filter(connectomes, settings)
-    if settings.atlas != Method.atlas:
+    if settings.method.atlas != Method.atlas:
         names = sorted({connectome.atlas_name for connectome in kept})
-        atlases = {name for spec in settings.atlas for name in match_atlases(spec, names)}
+        atlases = {name for spec in settings.method.atlas for name in match_atlases(spec, names)}
         kept = [connectome for connectome in kept if connectome.atlas_name in atlases]
     return [
         connectome
         for connectome in kept
-        if not settings.space or any(is_in_space(connectome.labels, space) for space in settings.space)
+        if not settings.inputs.space or any(is_in_space(connectome.labels, space) for space in settings.inputs.space)
     ]
 
 
-def _filter(connectomes: Sequence[Connectome], settings: Inputs) -> tuple[list[Connectome], list[str]]:
+def _filter(connectomes: Sequence[Connectome], settings: Settings) -> tuple[list[Connectome], list[str]]:
     """Apply the selection of the command line and of the filter file, as the participant level does."""
     conditions = [condition for condition in read_filters(settings) if condition.key not in ("desc", *FILE_KEYS)]
     sources = [
@@ -89,10 +89,10 @@ def _filter(connectomes: Sequence[Connectome], settings: Inputs) -> tuple[list[C
     return [connectome for connectome in connectomes if connectome.path in kept], note_unmatched(sources, conditions)
 
 
-def _choose_atlas(connectomes: list[Connectome], settings: Assembly) -> tuple[list[Connectome], list[str]]:
+def _choose_atlas(connectomes: list[Connectome], settings: Settings) -> tuple[list[Connectome], list[str]]:
     names = sorted({connectome.atlas_name for connectome in connectomes})
-    asked = settings.atlas != Method.atlas
-    matching = sorted({name for spec in settings.atlas for name in match_atlases(spec, names)})
+    asked = settings.method.atlas != Method.atlas
+    matching = sorted({name for spec in settings.method.atlas for name in match_atlases(spec, names)})
     if len(matching) == 1 and len(names) > 1:
         note = f"Of the atlases {', '.join(names)} the cohort uses {matching[0]} (--atlas)."
         return [connectome for connectome in connectomes if connectome.atlas_name == matching[0]], [note]
@@ -101,7 +101,8 @@ def _choose_atlas(connectomes: list[Connectome], settings: Assembly) -> tuple[li
     counts = _count(connectome.atlas_name for connectome in connectomes)
     if not matching and asked:
         raise DatasetError(
-            f"{settings.output_dir} has no FC of --atlas {' '.join(settings.atlas)}, only of {counts}. Name that one."
+            f"{settings.output_dir} has no FC of --atlas {' '.join(settings.method.atlas)}, only of {counts}. Name "
+            "that one."
         )
     raise DatasetError(
         f"{settings.output_dir} has FC of several atlases: {counts}. Name one with --atlas, for example "
@@ -211,7 +212,7 @@ UNKNOWN_STRATEGY = "unknown"
 OWN_ATLAS = "OfTheAtlasOfTheCohort"
 
 
-def read_embedding_facts(labels: Collection[str], settings: Assembly) -> dict[str, dict[str, Any]]:
+def read_embedding_facts(labels: Collection[str], settings: Settings) -> dict[str, dict[str, Any]]:
     """Read the first sidecar of every embedding of the cohort; `load_cohort` has checked that the others agree."""
     facts: dict[str, dict[str, Any]] = {}
     if not labels:

@@ -19,7 +19,7 @@ from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.outputs.names import QUALITY, TIMESERIES, short_name
 from fcpower_bids.outputs.tables import is_cut_short, series_file
 from fcpower_bids.schema import TABLES
-from fcpower_bids.settings import Assembly, GroupLevel
+from fcpower_bids.settings import Group, Settings
 
 RECORDING, PERSON, PARCEL, VALUE, TARGET = "recording", "person", "parcel", "value", "target"
 FEWEST_PARCELS = 3
@@ -177,16 +177,16 @@ def bare(label: str, key: str) -> str:
 
 
 def exclude_by_quality(
-    connectomes: Sequence[Connectome], quality: Sequence[Quality], settings: Assembly
+    connectomes: Sequence[Connectome], quality: Sequence[Quality], settings: Settings
 ) -> tuple[list[bool], list[Exclusion]]:
     """Say which recordings have whole files and pass ``min_time`` and ``max_mean_fd``, and why the others do not."""
 
     def fault(connectome: Connectome, its: Quality) -> str:
-        limit = settings.max_mean_fd
+        limit = settings.group.max_mean_fd
         if its.fault:
             return its.fault
-        if its.seconds < settings.min_time:
-            return f"{its.seconds:.0f} s are left, less than --min-time {settings.min_time:g} s"
+        if its.seconds < settings.method.min_time:
+            return f"{its.seconds:.0f} s are left, less than --min-time {settings.method.min_time:g} s"
         if limit is not None and math.isnan(its.mean_fd):
             return "its mean framewise displacement is not known, and --max-mean-fd asks for it"
         if limit is not None and its.mean_fd > limit:
@@ -213,7 +213,7 @@ def exclude(connectomes: Sequence[Connectome], reasons: Sequence[str]) -> tuple[
 
 
 def choose_parcels(
-    missing: NDArray[np.bool_], scans: Sequence[tuple[str, str]], parcels: Sequence[str], settings: GroupLevel
+    missing: NDArray[np.bool_], scans: Sequence[tuple[str, str]], parcels: Sequence[str], settings: Group
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], list[Exclusion]]:
     """Choose scans (n,) and parcels (P,) by the rules of docs/phenotypes.md; missing (n, P). Raises DatasetError."""
     common = missing.mean(axis=0) <= settings.drop_parcels_missing_in

@@ -21,7 +21,7 @@ from fcpower_bids.inputs.roots import SITE, output_folders, people_tables
 from fcpower_bids.inputs.spreadsheets import MISSING, is_table, read_spreadsheet
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.records import label_order
-from fcpower_bids.settings import Assembly
+from fcpower_bids.settings import Settings
 
 CODES = frozenset(
     [int(digit * length) for digit in "789" for length in (2, 3, 4, 5)]
@@ -156,25 +156,25 @@ class Phenotypes:
     renamed: int = 0  # people whose id in a table differs from that of their scans
 
 
-def load_phenotypes(settings: Assembly, scanned: Scanned) -> Phenotypes:
+def load_phenotypes(settings: Settings, scanned: Scanned) -> Phenotypes:
     """Load the tables that the settings name, or those of the dataset. Raises DatasetError."""
     folders = output_folders(settings, settings.output_dir)
     if "" not in folders:
         of_sites = [_load_site(site, folder, settings, scanned) for site, folder in folders.items()]
         return _with_classes(_unite(of_sites, folders), scanned, settings)
-    given = {path.absolute() for path in settings.phenotypes}
+    given = {path.absolute() for path in settings.group.phenotypes}
     paths = [source.path for source in tables_of(settings.bids_dir) if source.path.absolute() not in given]
-    sources = [Source(path, is_default=True, is_given=True) for path in settings.phenotypes]
-    sources += [Source(path, not settings.phenotypes) for path in paths]
-    phenotypes = load_people(sources, scanned, settings.bids_dir, settings.missing_values)
+    sources = [Source(path, is_default=True, is_given=True) for path in settings.group.phenotypes]
+    sources += [Source(path, not settings.group.phenotypes) for path in paths]
+    phenotypes = load_people(sources, scanned, settings.bids_dir, settings.group.missing_values)
     return _with_classes(phenotypes, scanned, settings)
 
 
-def _with_classes(phenotypes: Phenotypes, scanned: Scanned, settings: Assembly) -> Phenotypes:
+def _with_classes(phenotypes: Phenotypes, scanned: Scanned, settings: Settings) -> Phenotypes:
     """Add a column of zeros and ones for every target that is a column cut in two. Raises DatasetError."""
     frame, conflicts, notes = phenotypes.frame.copy(), dict(phenotypes.conflicts), list(phenotypes.notes)
-    for name, (column, number) in settings.classes.items():
-        if name in frame or [item.partition("=")[0].strip() for item in settings.targets].count(name) > 1:
+    for name, (column, number) in settings.group.classes.items():
+        if name in frame or [item.partition("=")[0].strip() for item in settings.group.targets].count(name) > 1:
             raise DatasetError(f"The target '{name}' has the name of a column or of another target. Give it its own.")
         if column not in frame:
             raise DatasetError(f"No phenotype table has a column {describe_unknown(column, list(map(str, frame)))}")
@@ -188,7 +188,7 @@ def _with_classes(phenotypes: Phenotypes, scanned: Scanned, settings: Assembly) 
     return replace(phenotypes, frame=frame, conflicts=conflicts, notes=tuple(notes))
 
 
-def _load_site(site: str, folder: Path, settings: Assembly, scanned: Scanned) -> Phenotypes:
+def _load_site(site: str, folder: Path, settings: Settings, scanned: Scanned) -> Phenotypes:
     """Load the tables of the dataset that an output folder was made of, and what those that are given say of it."""
     start = person_at("", site)
     of_site = {
@@ -196,11 +196,11 @@ def _load_site(site: str, folder: Path, settings: Assembly, scanned: Scanned) ->
         for person, sessions in scanned.items()
         if person.startswith(start)
     }
-    sources = [Source(path, is_default=True, is_given=True, site=site) for path in settings.phenotypes]
+    sources = [Source(path, is_default=True, is_given=True, site=site) for path in settings.group.phenotypes]
     datasets = list(dict.fromkeys(path.parent for path in people_tables(folder)))
     for dataset in datasets:
-        sources += [source._replace(is_default=not settings.phenotypes) for source in tables_of(dataset)]
-    phenotypes = load_people(sources, of_site, next(iter(datasets), None), settings.missing_values)
+        sources += [source._replace(is_default=not settings.group.phenotypes) for source in tables_of(dataset)]
+    phenotypes = load_people(sources, of_site, next(iter(datasets), None), settings.group.missing_values)
     frame = phenotypes.frame.rename(index=lambda person: person_at(str(person).removeprefix("sub-"), site))
     rows = tuple(
         row._replace(participant_id=person_at(row.participant_id.removeprefix("sub-"), site)) for row in phenotypes.rows

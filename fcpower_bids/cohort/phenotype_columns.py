@@ -17,7 +17,7 @@ from fcpower_bids.cohort.inclusion import TARGET, VALUE, Exclusion
 from fcpower_bids.cohort.people import Phenotypes, describe_unknown, load_phenotypes
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_json
-from fcpower_bids.settings import Assembly, GroupLevel
+from fcpower_bids.settings import Group, Settings
 
 LARGEST, SMALLEST, LEAST_SPREAD = 1e15, 1e-30, 1e-10
 """Sizes of values, and their spread as a share of these, beyond which scores would be errors of rounding."""
@@ -34,7 +34,7 @@ class Columns:
     notes: tuple[str, ...]  # how text was coded, what was left out
 
 
-def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: GroupLevel) -> Columns:
+def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Group) -> Columns:
     """Check the columns that the settings name, turn them into numbers, and settle the targets. Raises DatasetError."""
     composites = settings.composites
     parts = tuple(dict.fromkeys(part for columns in composites.values() for part in columns))
@@ -81,7 +81,7 @@ def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Group
     return Columns(frame, tuple(dict.fromkeys(targets)), tuple(rows), tuple(notes))
 
 
-def unknown_columns(phenotypes: Phenotypes, settings: GroupLevel) -> Iterator[str]:
+def unknown_columns(phenotypes: Phenotypes, settings: Group) -> Iterator[str]:
     """Yield a sentence for each column that the settings name and no table has."""
     known = [str(name) for name in phenotypes.frame.columns]
     parts = [part for columns in settings.composites.values() for part in columns]
@@ -213,14 +213,14 @@ def measure_sets() -> dict[str, tuple[str, tuple[str, ...]]]:
     return {name: (str(entry["about"]), tuple(entry["columns"])) for name, entry in read_json(path).items()}
 
 
-def name_columns(settings: Assembly) -> tuple[str, ...]:
+def name_columns(settings: Settings) -> tuple[str, ...]:
     """Targets with the columns of shipped sets that the tables have in the place of the sets. Raises DatasetError."""
     sets = measure_sets()
-    if not set(sets) & {part.strip() for item in settings.targets for part in (item, item.partition("=")[2])}:
-        return settings.targets
+    if not set(sets) & {part.strip() for item in settings.group.targets for part in (item, item.partition("=")[2])}:
+        return settings.group.targets
     known = [str(name) for name in load_phenotypes(settings, {}).frame.columns]
     targets: list[str] = []
-    for name in settings.targets:
+    for name in settings.group.targets:
         composite, _, part = name.partition("=")
         if part.strip() in sets:
             targets.append(f"{composite}={','.join(_there(part.strip(), known, 2))}")
@@ -241,7 +241,7 @@ def _there(name: str, known: Sequence[str], fewest: int) -> list[str]:
     return there
 
 
-def describe_sets(settings: GroupLevel) -> Iterator[str]:
+def describe_sets(settings: Group) -> Iterator[str]:
     """Say how many columns of a shipped set are there, and which are not."""
     for name, (about, columns) in measure_sets().items():
         for used, what in (

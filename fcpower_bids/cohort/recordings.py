@@ -37,7 +37,7 @@ from fcpower_bids.outputs.status import DONE, EMBEDDING, EXCLUDED, FAILED, RUNNI
 from fcpower_bids.outputs.tables import declared_text, read_json
 from fcpower_bids.records import Entities
 from fcpower_bids.schema import TABLES
-from fcpower_bids.settings import Assembly
+from fcpower_bids.settings import Settings
 from fcpower_bids.store import LOCKS, lock, may_write, write_text
 
 ACCEPT, DOUBT, REJECT = "accept", "doubt", "reject"
@@ -153,15 +153,15 @@ def selected(output_dir: Path) -> Selected:
     return decide(_gather(output_dir), decisions_of(output_dir))
 
 
-def selected_of(settings: Assembly) -> Selected:
+def selected_of(settings: Settings) -> Selected:
     """Say which recordings a group run sees: those of its output folder, or of several as sites. Raises DatasetError.
 
     ``--exclude-file`` takes the place of the decisions in the folders.
     """
     folders = output_folders(settings, settings.output_dir)
     gathered = {folder: _gather(folder, site) for site, folder in folders.items()}
-    if settings.exclude_file is not None:
-        door = decide(_unite(gathered.values()), settings.exclude_file)
+    if settings.group.exclude_file is not None:
+        door = decide(_unite(gathered.values()), settings.group.exclude_file)
     else:
         door = _unite(decide(of_folder, decisions_of(folder)) for folder, of_folder in gathered.items())
     if not door.connectomes:

@@ -49,7 +49,7 @@ from fcpower_bids.outputs.tables import read_series as read_whole
 from fcpower_bids.progress import track
 from fcpower_bids.resources import given_bytes, machine_bytes
 from fcpower_bids.schema import TABLES
-from fcpower_bids.settings import Assembly
+from fcpower_bids.settings import Settings
 
 WORTH_PROCESSES = 100
 """Files to parse from which on starting other processes pays."""
@@ -84,7 +84,7 @@ class _Row:
     content: str = ""  # digest of the series that it was computed from
 
 
-def read_edges(paths: Sequence[Path], settings: Assembly) -> Edges:
+def read_edges(paths: Sequence[Path], settings: Settings) -> Edges:
     """Read connectomes. Raises DatasetError, UsageError: they need more than the memory that is given."""
     unreadable: dict[Path, str] = {}
     parcels = parcels_of_all(dict(zip(paths, map(_names, paths), strict=True)))
@@ -92,7 +92,7 @@ def read_edges(paths: Sequence[Path], settings: Assembly) -> Edges:
     digests, contents = list[str](), list[str]()
     array: NDArray[np.floating] = np.empty((0, 0))
     tables = sum(not path.with_suffix(".npy").is_file() for path in paths)
-    processes = 1 if tables < WORTH_PROCESSES else settings.nprocs or cpu_count()
+    processes = 1 if tables < WORTH_PROCESSES else settings.run.nprocs or cpu_count()
     read = Parallel(n_jobs=processes, return_as="generator", pre_dispatch="2*n_jobs")(map(delayed(_try_read), paths))
     for path, row in zip(paths, track(read, "connectomes", settings, len(paths)), strict=True):
         if isinstance(row, str):
@@ -253,15 +253,15 @@ def group_scans(runs: Sequence[Run]) -> tuple[list[Scan], list[Exclusion]]:
     return scans, rows
 
 
-def combination_of(settings: Assembly) -> str:
+def combination_of(settings: Settings) -> str:
     """How the runs of a scan become one connectome."""
-    return PRESETS[settings.preset].combination
+    return PRESETS[settings.group.preset].combination
 
 
 SCANS, DEGREES = TABLES["scans"], "degrees_of_freedom"
 
 
-def tabulate_scans(scans: Sequence[Scan], settings: Assembly) -> pd.DataFrame:
+def tabulate_scans(scans: Sequence[Scan], settings: Settings) -> pd.DataFrame:
     """Return one row per scan; motion is averaged over runs by their length."""
     rows = []
     for scan in scans:
@@ -279,7 +279,7 @@ def tabulate_scans(scans: Sequence[Scan], settings: Assembly) -> pd.DataFrame:
 
 
 def assemble_edges(
-    scans: Sequence[Scan], edges: Edges, kept: NDArray[np.bool_], settings: Assembly
+    scans: Sequence[Scan], edges: Edges, kept: NDArray[np.bool_], settings: Settings
 ) -> NDArray[np.floating]:
     """Return the edges (n, E) of the scans among the kept parcels (P,). Raises DatasetError."""
     places = [run.place for scan in scans for run in scan]
@@ -292,7 +292,7 @@ def assemble_edges(
     return assembled
 
 
-def combine_edges(scan: Scan, edges: Edges, settings: Assembly) -> np.ndarray:
+def combine_edges(scan: Scan, edges: Edges, settings: Settings) -> np.ndarray:
     """Edges of a scan (P (P - 1) / 2,): of its runs put end to end, or their mean Fisher z. Raises DatasetError."""
     rows = edges.array[[run.place for run in scan]]
     if len(scan) == 1:

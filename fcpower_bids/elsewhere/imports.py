@@ -168,7 +168,7 @@ def bring_sources(settings: Settings) -> None:
         )
     ((name, place, offered),) = sources
     root = place if place.is_dir() else place.parent
-    asked = {label.removeprefix("sub-") for label in settings.participant_label}
+    asked = {label.removeprefix("sub-") for label in settings.inputs.participant_label}
     there = [dict(recording.entities) for recording in offered]
     if scanned := sessions_of(
         (f"sub-{labels['sub']}", f"ses-{labels['ses']}" if "ses" in labels else NO_SESSION)
@@ -183,7 +183,7 @@ def bring_sources(settings: Settings) -> None:
         name in known and status.stage == IMPORT and (place.is_dir() or status.inputs in lists) for status in before
     ]
     other = next((status for status, is_ours in zip(before, ours, strict=True) if not is_ours), None)
-    if other is not None and not settings.replace:
+    if other is not None and not settings.run.replace:
         raise UsageError(
             f"{settings.output_dir} holds {other.recording} from another source than {place}. Give each source an "
             "output folder of its own, and read these as sites: -d one=OUT1 two=OUT2; or --replace."
@@ -212,7 +212,7 @@ def bring_sources(settings: Settings) -> None:
 
 def _sources(settings: Settings) -> Iterator[tuple[str, Path, list[Offered]]]:
     """Name, place and recordings of each source of another program: a folder, or the file of a list."""
-    for text in settings.derivatives:
+    for text in settings.inputs.derivatives:
         name, _, place = text.rpartition("=")
         root = Path(place).absolute()
         if settings.output_dir.absolute().is_relative_to(root):
@@ -232,7 +232,7 @@ def _sources(settings: Settings) -> Iterator[tuple[str, Path, list[Offered]]]:
 
 def name_people(offered: Sequence[Offered], column: str, settings: Settings) -> list[Offered]:
     """Name people of a program that counts them by the ids of a table: a number is no id. Raises DatasetError."""
-    tables = [*settings.phenotypes, *(source.path for source in tables_of(settings.bids_dir))]
+    tables = [*settings.group.phenotypes, *(source.path for source in tables_of(settings.bids_dir))]
     if not tables:
         return list(offered)  # there is nobody to be taken for another
     numbers: dict[str, str] = {}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.errors import UsageError
-from fcpower_bids.settings import Embedding, Participant
+from fcpower_bids.settings import Method
 
 RANDOM = "random-init"
 FBERT = ("fbert-1m", "fbert-8m", "fbert", RANDOM)
@@ -36,9 +36,7 @@ def load_encoder(name: str, weights: str | Path | None, *, aux: Sequence[str | P
     return LOADERS[name](weights, aux=files, **choices)
 
 
-def open_encoder(
-    settings: Participant, names: tuple[str, ...], places: Mapping[str, tuple[float, float, float]]
-) -> Any:
+def open_encoder(settings: Method, names: tuple[str, ...], places: Mapping[str, tuple[float, float, float]]) -> Any:
     """Load the encoder of ``--encoder`` for these parcels. Raises FcPowerError."""
     return load_encoder(
         settings.encoder or "",
@@ -70,7 +68,7 @@ def name_of_weights(weights: str | Path) -> str:
     return path.resolve().name if path.exists() else str(weights)
 
 
-def embedding_label(settings: Embedding) -> str:
+def embedding_label(settings: Method) -> str:
     """Return the ``desc`` label of the embedding: ``fbert1m``, ``fbert1mwindows``, ``brainjepapaper``."""
     name = re.sub(r"[^A-Za-z0-9]", "", settings.encoder or "")
     if settings.encoder in PUBLISHED:  # they have windows of their own

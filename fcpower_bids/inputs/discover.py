@@ -31,7 +31,7 @@ from fcpower_bids.outputs.names import ENTITY_ORDER
 from fcpower_bids.outputs.status import FAILED, SKIPPED, explain
 from fcpower_bids.outputs.tables import program_names
 from fcpower_bids.records import Entities, Recording, is_in_space
-from fcpower_bids.settings import Inputs, Selection
+from fcpower_bids.settings import Settings
 from fcpower_bids.store import load_json
 
 LONG_NAMES = {
@@ -63,17 +63,19 @@ class Filter:
         return f"{self.origin} {' '.join('null' if value is None else value for value in self.values)}"
 
 
-def read_filters(settings: Selection) -> tuple[Filter, ...]:
+def read_filters(settings: Settings) -> tuple[Filter, ...]:
     """Collect the conditions of the command line (without ``--space``) and of the filter file. Raises UsageError."""
     options = (
-        ("--participant-label", "sub", settings.participant_label),
-        ("--session-label", "ses", settings.session_label),
-        ("--task-id", "task", settings.task_id),
+        ("--participant-label", "sub", settings.inputs.participant_label),
+        ("--session-label", "ses", settings.inputs.session_label),
+        ("--task-id", "task", settings.inputs.task_id),
     )
     stated = [
         Filter(flag, key, tuple(_normal(key, label) for label in labels)) for flag, key, labels in options if labels
     ]
-    return tuple(stated) + (read_filter_file(settings.bids_filter_file) if settings.bids_filter_file else ())
+    return tuple(stated) + (
+        read_filter_file(settings.inputs.bids_filter_file) if settings.inputs.bids_filter_file else ()
+    )
 
 
 def read_filter_file(path: Path) -> tuple[Filter, ...]:
@@ -193,18 +195,18 @@ class Discovery:
     volumes: tuple[int, ...]  # volumes of each recording
 
 
-def find_recordings(settings: Inputs) -> Discovery:
+def find_recordings(settings: Settings) -> Discovery:
     """Find the recordings that the settings ask for and look at their files. Raises DatasetError, UsageError."""
     filters = read_filters(settings)
-    asked = frozenset(label.removeprefix("sub-") for label in settings.participant_label)
+    asked = frozenset(label.removeprefix("sub-") for label in settings.inputs.participant_label)
     roots = tuple(derivative_roots(settings).values())
-    types = {root: input_type_of(root, settings.input_type) for root in roots}
+    types = {root: input_type_of(root, settings.inputs.input_type) for root in roots}
     sources, problems = _collect_sources(settings, types, asked)
     there = [source for source in sources if source.kind == "bold"]
     problems += _absent_participants(asked, roots, {source.labels["sub"] for source in there})
     if not there:
         raise DatasetError(_nothing_found(types, problems))
-    seen = "" if settings.input_type else ", by its folders; --input-type says otherwise"
+    seen = "" if settings.inputs.input_type else ", by its folders; --input-type says otherwise"
     spoken = {
         "hcp": f"is read as HCP minimal preprocessing (hcp{seen}).",
         "nibabies": "was written by NiBabies: heads are small, consider --head-radius 35 or auto.",
@@ -214,8 +216,8 @@ def find_recordings(settings: Inputs) -> Discovery:
     kept, alone = drop_single_echoes(apply_filters(there, filters), filters, notes)
     kept = prefer_cleaned(kept, filters, notes)
     chosen, missing = kept, dict[str, str]()
-    if settings.space or not any(condition.key == "space" for condition in filters):
-        chosen, missing = choose_spaces(kept, settings.space, notes)
+    if settings.inputs.space or not any(condition.key == "space" for condition in filters):
+        chosen, missing = choose_spaces(kept, settings.inputs.space, notes)
     problems += [*alone, *(Problem(run, sentence) for run, sentence in missing.items())]
     left_out = (asked & {source.labels["sub"] for source in there}) - {source.labels["sub"] for source in kept}
     problems += [
@@ -237,11 +239,11 @@ def find_recordings(settings: Inputs) -> Discovery:
 
 
 def _collect_sources(
-    settings: Inputs, types: Mapping[Path, str], asked: Collection[str]
+    settings: Settings, types: Mapping[Path, str], asked: Collection[str]
 ) -> tuple[list[Source], list[Problem]]:
     """Read the names of all files that can matter, in the order of their paths."""
     # A kept index holds everybody, so that jobs for different participants share it.
-    subjects = asked or None if settings.bids_database_dir is None else None
+    subjects = asked or None if settings.inputs.bids_database_dir is None else None
     sources: list[Source] = []
     problems: list[Problem] = []
     for root, kind in types.items():
@@ -252,7 +254,7 @@ def _collect_sources(
         for folder in closed:
             person = folder.relative_to(root).parts[0]
             problems.append(Problem(person, f"{folder} may not be read: give yourself read access to it."))
-        for path in list_files(root, subjects, closed, settings.bids_database_dir):
+        for path in list_files(root, subjects, closed, settings.inputs.bids_database_dir):
             try:
                 source = read_source(path, root)
             except DatasetError as error:

@@ -16,7 +16,7 @@ from fcpower_bids.inputs.spreadsheets import is_table
 from fcpower_bids.outputs.dataset import linked_datasets
 from fcpower_bids.outputs.names import LABEL
 from fcpower_bids.outputs.tables import program_names, read_json
-from fcpower_bids.settings import Inputs, Places, Selection
+from fcpower_bids.settings import Settings
 
 OWN = "fcpower_bids"
 SITE = "site"
@@ -39,12 +39,12 @@ def input_type_of(root: Path, stated: str | None = None) -> str:
         return "fmriprep"  # its faults are reported where it is needed
 
 
-def derivative_roots(settings: Inputs) -> dict[str, Path]:
+def derivative_roots(settings: Settings) -> dict[str, Path]:
     """Return the fMRIPrep datasets to read, by name. Raises DatasetError, UsageError."""
     bids_dir = settings.bids_dir
     check_input_folder(bids_dir)
     roots: dict[str, Path] = {}
-    for number, text in enumerate(settings.derivatives, start=1):
+    for number, text in enumerate(settings.inputs.derivatives, start=1):
         name, root = "fmriprep" if number == 1 else f"fmriprep{number}", Path(text)
         if not root.exists() and (match := re.fullmatch(r"([A-Za-z0-9_.+-]+)=(.+)", text)):
             name, root = match[1], Path(match[2])
@@ -52,21 +52,21 @@ def derivative_roots(settings: Inputs) -> dict[str, Path]:
             raise UsageError(f"Two derivatives are called '{name}'. Give each its own name: --derivatives NAME=PATH.")
         roots[name] = root
     if not roots:
-        is_bids = input_type_of(bids_dir, settings.input_type) != "hcp"
+        is_bids = input_type_of(bids_dir, settings.inputs.input_type) != "hcp"
         roots = {"fmriprep": _implied_root(bids_dir)} if is_bids else {"hcp": bids_dir}
     for root in roots.values():
-        _check_dataset(root, input_type_of(root, settings.input_type) == "hcp")
+        _check_dataset(root, input_type_of(root, settings.inputs.input_type) == "hcp")
     return {name: root.absolute() for name, root in roots.items()}
 
 
-def output_folders(settings: Selection, output_dir: Path) -> dict[str, Path]:
+def output_folders(settings: Settings, output_dir: Path) -> dict[str, Path]:
     """Return the output folders that a group run reads, by the names of sites; without any its own. Raises UsageError.
 
     A person is then a label at a site: labels of two sites are not those of one person.
     """
     folders: dict[str, Path] = {}
     others = []
-    for text in settings.derivatives:
+    for text in settings.inputs.derivatives:
         name, _, place = text.rpartition("=")
         root = Path(place).absolute()
         if not root.is_dir() or OWN not in program_names(root):
@@ -132,7 +132,7 @@ def _check_dataset(root: Path, no_bids: bool) -> None:
         )
 
 
-def raw_roots(settings: Places, roots: Collection[Path]) -> tuple[Path, ...]:
+def raw_roots(settings: Settings, roots: Collection[Path]) -> tuple[Path, ...]:
     """Return the datasets that may hold the scanner's JSON files, the most trusted last."""
     holders = [parent.parent for root in roots for parent in root.parents if parent.name == "derivatives"]
     candidates = dict.fromkeys([*reversed(holders), settings.bids_dir.absolute()])

@@ -14,7 +14,7 @@ from fcpower_bids.errors import FcPowerError
 from fcpower_bids.imaging.atlas import open_atlas, parcel_centroids
 from fcpower_bids.interfaces.nodes import Step, load_bundle, save_bundle, settings_of
 from fcpower_bids.records import Atlas
-from fcpower_bids.settings import Participant
+from fcpower_bids.settings import Method
 
 CHOICES = (
     *("encoder", "encoder_weights", "encoder_revision", "encoder_read", "encoder_protocol", "encoder_aux"),
@@ -67,7 +67,7 @@ class Embed(Step):
             self._results["embeddings"].append(save_bundle(folder / f"{facts['atlas']}.npz", arrays, facts))
 
 
-def refusals(settings: Participant, atlases: Sequence[Atlas]) -> dict[str, tuple[str, str]]:
+def refusals(settings: Method, atlases: Sequence[Atlas]) -> dict[str, tuple[str, str]]:
     """Say under which atlases there will be no embedding, before there is a series."""
     problems = {}
     for atlas in atlases:
@@ -89,7 +89,7 @@ def _problem(error: FcPowerError) -> tuple[str, str]:
 
 
 def _embed(
-    path: str, settings: Participant, atlases: Mapping[str, Atlas], person: tuple[str, str]
+    path: str, settings: Method, atlases: Mapping[str, Atlas], person: tuple[str, str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return embedding and facts; where the encoder is not for the atlas, a problem without a state."""
     arrays, about = load_bundle(path)
@@ -104,7 +104,7 @@ def _embed(
 
 
 @lru_cache(maxsize=4)
-def _encoder(settings: Participant, atlas: Atlas) -> Any:
+def _encoder(settings: Method, atlas: Atlas) -> Any:
     """Load the encoder once per process; loading torch costs more than embedding."""
     places = {}
     if settings.encoder in PUBLISHED:

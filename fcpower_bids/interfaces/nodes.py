@@ -23,7 +23,7 @@ from fcpower_bids.outputs.tables import read_series
 from fcpower_bids.records import Atlas, Cleaning, ParcelSeries, Recording, Slices
 from fcpower_bids.reports.figures import write_previews
 from fcpower_bids.resources import peak_megabytes
-from fcpower_bids.settings import CLEANING, Participant
+from fcpower_bids.settings import CLEANING, Method, plain_value
 from fcpower_bids.store import parse_json
 from fcpower_bids.transforms.connectomes import (
     FC,
@@ -82,26 +82,22 @@ def load_cleaning(path: Path | str) -> tuple[Cleaning, dict[str, Any]]:
     return Cleaning(**fields), facts["choices"]
 
 
-def choices_of(settings: Participant) -> dict[str, Any]:
+def choices_of(settings: Method) -> dict[str, Any]:
     """Return what changes the numbers of a recording, as far as it is not the default: text, numbers, lists."""
-    chosen, plain = settings.method_only(), settings.method_only().as_dict()
-    return {
-        field.name: plain[field.name]
-        for field in dataclasses.fields(chosen)
-        if field.name in plain and field.default != getattr(chosen, field.name)
-    }
+    given = {field.name: (field.default, getattr(settings, field.name)) for field in dataclasses.fields(settings)}
+    return {name: plain_value(value) for name, (default, value) in given.items() if value not in (None, default)}
 
 
-def settings_of(choices: Mapping[str, Any]) -> Participant:
+def settings_of(choices: Mapping[str, Any]) -> Method:
     """Return these choices and everything else at its default."""
-    hints = get_type_hints(Participant)
+    hints = get_type_hints(Method)
 
     def typed(value: Any, hint: Any) -> Any:
         if isinstance(value, (list, tuple)):
             return tuple(typed(item, get_args(hint)[0]) for item in value)
         return Path(value) if isinstance(value, str) and (hint is Path or Path in get_args(hint)) else value
 
-    return Participant(**{name: typed(value, hints[name]) for name, value in choices.items()})
+    return Method(**{name: typed(value, hints[name]) for name, value in choices.items()})
 
 
 class Step(SimpleInterface):
@@ -399,7 +395,7 @@ def _series(parcels: Iterable[str], series: Iterable[str]) -> list[ParcelSeries]
     return of_parcels
 
 
-def _connectomes(paths: Iterable[str], atlases: tuple[Atlas, ...], settings: Participant) -> list[Named]:
+def _connectomes(paths: Iterable[str], atlases: tuple[Atlas, ...], settings: Method) -> list[Named]:
     by_atlas: dict[str, dict[str, Any]] = {atlas.name: {} for atlas in atlases}
     for arrays, facts in map(load_bundle, paths):
         name = facts["transform"]

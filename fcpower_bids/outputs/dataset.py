@@ -23,7 +23,7 @@ from fcpower_bids.outputs.names import BIDS_VERSION, BIDSIGNORE, PYBIDS
 from fcpower_bids.outputs.tables import json_text, made_by, program_names, read_json, read_table, table_text
 from fcpower_bids.records import Atlas
 from fcpower_bids.schema import TABLES
-from fcpower_bids.settings import ParticipantOutputs
+from fcpower_bids.settings import Settings
 from fcpower_bids.store import LOCKS, atomic, lock, may_write, write_shared
 from fcpower_bids.transforms.connectomes import make_transform
 
@@ -49,7 +49,7 @@ DESCRIPTIONS = {
 }
 
 
-def prepare_dataset(settings: ParticipantOutputs, inputs: Mapping[str, Path]) -> dict[str, Path]:
+def prepare_dataset(settings: Settings, inputs: Mapping[str, Path]) -> dict[str, Path]:
     """Make the output folder a BIDS derivative dataset, and return its inputs as links name them. Raises UsageError."""
     output = settings.output_dir
     check_dataset(output)
@@ -93,14 +93,14 @@ def check_dataset(output: Path) -> None:
     raise UsageError(f"{output} holds another dataset ({description}). Choose an empty folder for the outputs.")
 
 
-def describe_labels(settings: ParticipantOutputs) -> pd.DataFrame:
+def describe_labels(settings: Settings) -> pd.DataFrame:
     """Return ``descriptions.tsv``: the meaning of each ``desc`` label, those of earlier runs included."""
     labels = dict(DESCRIPTIONS)
-    for transform in (make_transform(name, settings) for name in settings.transforms):
+    for transform in (make_transform(name, settings.method) for name in settings.method.transforms):
         if (label := dict(transform.entities).get("desc")) is not None:
             labels[label] = transform.summary
-    if settings.encoder:
-        labels[embedding_label(settings)] = f"Embedding by the encoder {settings.encoder}"
+    if settings.method.encoder:
+        labels[embedding_label(settings.method)] = f"Embedding by the encoder {settings.method.encoder}"
     path, known = settings.output_dir / "descriptions.tsv", {}
     if path.is_file():
         table = read_table(path)

@@ -18,7 +18,7 @@ from fcpower_bids.outputs.tables import plain, read_json, write_blocks, write_js
 from fcpower_bids.progress import say
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import TABLES
-from fcpower_bids.settings import METHOD_SECTIONS, Analysis, Assembly, Seed
+from fcpower_bids.settings import METHOD_SECTIONS, Settings
 from fcpower_bids.store import digest_of, is_inner, stored_path
 
 LEFT_OUT = TABLES["left_out"]
@@ -40,7 +40,7 @@ def find_table(folder: Path, name: str) -> Path:
     return next((path for path in paths if path.is_file()), paths[0])
 
 
-def write_group_tables(folder: Path, tables: Mapping[str, Table], settings: Seed) -> None:
+def write_group_tables(folder: Path, tables: Mapping[str, Table], settings: Settings) -> None:
     """Write tables and sidecars, called as they are in ``tables``; one that was compressed, or was not, is replaced."""
     for name, table in tables.items():
         path = folder / table_file(name, table.n_rows)
@@ -53,7 +53,7 @@ def write_group_tables(folder: Path, tables: Mapping[str, Table], settings: Seed
             **table.facts,
             "Software": "fcpower_bids",
             "SoftwareVersion": __version__,
-            "RandomSeed": settings.random_seed,
+            "RandomSeed": settings.method.random_seed,
         }
         write_json(folder / f"{name}.json", about)
 
@@ -144,12 +144,12 @@ class FinishedAnalyses:
                 stored_path(self.folder, file).unlink(missing_ok=True)
 
 
-def analysis_key(cohorts: Mapping[str, Cohort], settings: Analysis) -> str:
+def analysis_key(cohorts: Mapping[str, Cohort], settings: Settings) -> str:
     """Key that differs whenever the people, their data, a choice that matters, the seed or the version differ."""
     sections = (*METHOD_SECTIONS, "group")
     chosen = {name: value for name, value in settings.of_sections(*sections).items() if value is not None}
     choices = {name: value for name, value in chosen.items() if name not in THROUGH_THE_COHORT}
-    choices["random_seed"] = settings.random_seed
+    choices["random_seed"] = settings.method.random_seed
     content = [__version__, choices, {name: digest_cohort(cohort) for name, cohort in cohorts.items()}]
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
 
@@ -189,7 +189,7 @@ Result = TypeVar("Result")
 class Attempts:
     """Run steps and note those that are done, left out (the data do not allow), refused or failed, with reasons."""
 
-    def __init__(self, settings: Assembly, asked: Collection[str] = ()) -> None:
+    def __init__(self, settings: Settings, asked: Collection[str] = ()) -> None:
         self.settings = settings
         self.done: list[str] = []
         self.left_out: dict[str, str] = {}

@@ -36,7 +36,7 @@ from fcpower_bids.outputs.tables import declared_text, describe_files, write_arr
 from fcpower_bids.records import Atlas, Cleaning, Output, ParcelSeries, Recording
 from fcpower_bids.resources import peak_megabytes
 from fcpower_bids.schema import SERIES_VOLUMES, TABLES
-from fcpower_bids.settings import Participant
+from fcpower_bids.settings import Method
 from fcpower_bids.store import known_digest, write_bytes, write_text
 from fcpower_bids.transforms.connectomes import FC, make_transform
 
@@ -89,7 +89,7 @@ class Results:
 
     recording: Recording
     atlases: tuple[Atlas, ...]
-    settings: Participant
+    settings: Method
     datasets: Mapping[str, Path]
     cleaning: Cleaning
     series: Sequence[ParcelSeries]
@@ -313,7 +313,7 @@ def cleaning_metadata(results: Results, number: int) -> dict[str, Any]:
 
 
 def tabulate_quality(
-    series: ParcelSeries, cleaning: Cleaning, atlas: Atlas, settings: Participant, spectrum: Mapping[str, Any]
+    series: ParcelSeries, cleaning: Cleaning, atlas: Atlas, settings: Method, spectrum: Mapping[str, Any]
 ) -> Measured:
     """Return one row with the figures of the table; those of the cleaned series are missing when excluded."""
     after_dummies = np.arange(len(cleaning.kept)) >= cleaning.n_dummy
@@ -347,7 +347,7 @@ def tabulate_quality(
     return pd.DataFrame([row]), {"Reason": cleaning.excluded} if cleaning.excluded else {}
 
 
-def tabulate_spectrum(series: ParcelSeries, settings: Participant) -> Measured:
+def tabulate_spectrum(series: ParcelSeries, settings: Method) -> Measured:
     """Return one row per eigenvalue, with rank, clipped eigenvalues and participation ratios as metadata."""
     covered = covered_parcels(series.connectivity)
     eigenvalues, _ = eigendecompose(series.connectivity[np.ix_(covered, covered)])

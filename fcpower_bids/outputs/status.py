@@ -21,7 +21,7 @@ from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.outputs.tables import read_json, write_declared, write_json
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.schema import TABLES
-from fcpower_bids.settings import Embedding, Participant
+from fcpower_bids.settings import Method
 from fcpower_bids.store import LOCKS, explain_no_room, is_inner, known_digest, lock, may_write, stored_path, write_text
 
 DONE, RUNNING, SKIPPED, EXCLUDED, FAILED = "done", "running", "skipped", "excluded", "failed"
@@ -64,7 +64,7 @@ class Status:
     inputs: str = ""  # content of the files that it was made from: where it is another, nothing of it is used
 
 
-def fingerprint(recording: Recording, settings: Participant, atlases: Sequence[Atlas], dataset: str | None) -> str:
+def fingerprint(recording: Recording, settings: Method, atlases: Sequence[Atlas], dataset: str | None) -> str:
     """All that the results of a recording depend on, in one string: choices, version, files, atlas content.
 
     With an encoder the name of the dataset too, by which the people of its training are known.
@@ -110,7 +110,7 @@ def input_mark(recording: Recording) -> str:
     return digest.hexdigest()[:16]
 
 
-def weights_state(settings: Embedding) -> str:
+def weights_state(settings: Method) -> str:
     """Return size and time of what the encoder is made from, so that other files under an old name are noticed."""
     if settings.encoder is None:
         return ""
@@ -124,7 +124,7 @@ def weights_state(settings: Embedding) -> str:
     return ",".join(f"{file.stat().st_size},{file.stat().st_mtime_ns}" for file in files)
 
 
-def embedding_names(recording: str, atlases: Iterable[str], settings: Embedding) -> dict[str, str]:
+def embedding_names(recording: str, atlases: Iterable[str], settings: Method) -> dict[str, str]:
     """Names of the statuses of the embeddings that were asked for, which name the encoder, by atlas."""
     label = embedding_label(settings)
     return {atlas: f"{recording}_{atlas}_desc-{label}{EMBEDDING}" for atlas in atlases} if label else {}
@@ -195,7 +195,7 @@ def read_statuses(output_dir: Path) -> list[Status]:
 
 
 def is_finished(
-    output_dir: Path, recording: Recording, atlases: Sequence[Atlas], settings: Participant, dataset: str | None
+    output_dir: Path, recording: Recording, atlases: Sequence[Atlas], settings: Method, dataset: str | None
 ) -> bool:
     """Whether a recording was finished with this fingerprint, its files are whole, and no embedding failed."""
     now = current_status(output_dir, recording.name)

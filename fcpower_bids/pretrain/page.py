@@ -17,7 +17,7 @@ from fcpower_bids.reports.cohort.page import GroupVerdict
 from fcpower_bids.reports.cohort.tables import Section, count, make_grid, percent, read_long
 from fcpower_bids.reports.page import Panel, relative_link, render_page
 from fcpower_bids.schema import TABLES
-from fcpower_bids.settings import Places, command_of
+from fcpower_bids.settings import Settings, command_of
 from fcpower_bids.store import write_text
 
 SOUND = 0.3
@@ -25,7 +25,7 @@ SOUND = 0.3
 FILES = ("log.tsv", "alignment.tsv", "alignment.json", "model/README.md")
 
 
-def write_training_page(settings: Places) -> Path:
+def write_training_page(settings: Settings) -> Path:
     """Write ``pretrain.html`` from ``encoder/log.tsv`` and ``encoder/alignment.tsv``."""
     root = settings.output_dir
     paths = [root / "encoder" / name for name in FILES]

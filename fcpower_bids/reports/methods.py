@@ -19,7 +19,7 @@ from fcpower_bids.imaging.strategies import load_strategy
 from fcpower_bids.outputs.dataset import without_folders
 from fcpower_bids.outputs.tables import made_by
 from fcpower_bids.reports.page import templates
-from fcpower_bids.settings import ParticipantOutputs
+from fcpower_bids.settings import Settings
 from fcpower_bids.store import write_shared
 from fcpower_bids.transforms.connectomes import TRANSFORMS, make_transform
 from fcpower_bids.transforms.contract import FullRankTransform
@@ -39,9 +39,7 @@ class AtlasFacts:
     citation: str = "n/a"
 
 
-def write_methods(
-    settings: ParticipantOutputs, atlases: Iterable[AtlasFacts] = (), others: Sequence[str] = ()
-) -> list[Path]:
+def write_methods(settings: Settings, atlases: Iterable[AtlasFacts] = (), others: Sequence[str] = ()) -> list[Path]:
     """Write ``logs/CITATION.{md,html,bib}``; `others` says which recordings the choices are not those of."""
     return write_citations(settings.output_dir, settings.output_dir / "logs", methods_text(settings, atlases, others))
 
@@ -57,9 +55,9 @@ def write_citations(output_dir: Path, folder: Path, markdown: str) -> list[Path]
     return [write_shared(output_dir, folder / f"CITATION{ending}", text) for ending, text in texts.items()]
 
 
-def methods_text(settings: ParticipantOutputs, atlases: Iterable[AtlasFacts] = (), others: Sequence[str] = ()) -> str:
+def methods_text(settings: Settings, atlases: Iterable[AtlasFacts] = (), others: Sequence[str] = ()) -> str:
     """Return the text as Markdown with pandoc's citations; every sentence is true of a run with these settings."""
-    strategy = load_strategy(settings.strategy)
+    strategy = load_strategy(settings.method.strategy)
     atlases = sorted(set(atlases))
     spaces = {atlas.space for atlas in atlases}
     try:  # what made the input, as the description of the outputs has it
@@ -77,27 +75,29 @@ def methods_text(settings: ParticipantOutputs, atlases: Iterable[AtlasFacts] = (
         "participant.md",
         settings=settings,
         others=others,
-        configuration=settings.configuration_hash(),
+        configuration=settings.method.configuration_hash(),
         preprocessing=" and ".join(programs),
         atlases=atlases,
-        names=[without_folders(name) for name in settings.atlas],
-        weights=name_of_weights(settings.encoder_weights) if settings.encoder_weights else "",
-        published=settings.encoder in PUBLISHED,
+        names=[without_folders(name) for name in settings.method.atlas],
+        weights=name_of_weights(settings.method.encoder_weights) if settings.method.encoder_weights else "",
+        published=settings.method.encoder in PUBLISHED,
         surface=spaces == {SURFACE} if spaces and (SURFACE not in spaces or len(spaces) == 1) else None,
-        filtered=any(settings.band),
+        filtered=any(settings.method.band),
         regressed=bool(strategy.columns or strategy.optional or strategy.acompcor),
         strategy=strategy,
         methods=f"{summary.removesuffix('.')}{cited}." if cited else summary,
-        convention=convention_of(settings.convention, settings.filter_order, settings.padding),
+        convention=convention_of(settings.method.convention, settings.method.filter_order, settings.method.padding),
         tolerance=f"{CLIP_TOLERANCE:g}",
-        exponent=f"{settings.alpha:g}",
+        exponent=f"{settings.method.alpha:g}",
         summaries=[
-            str((make_transform(name, settings) if TRANSFORMS[name].stateless else TRANSFORMS[name]).summary)
-            for name in settings.transforms
+            str((make_transform(name, settings.method) if TRANSFORMS[name].stateless else TRANSFORMS[name]).summary)
+            for name in settings.method.transforms
             if name != "power"
         ],
         full_rank=[
-            name.replace("_", "-") for name in settings.transforms if issubclass(TRANSFORMS[name], FullRankTransform)
+            name.replace("_", "-")
+            for name in settings.method.transforms
+            if issubclass(TRANSFORMS[name], FullRankTransform)
         ],
     )
 

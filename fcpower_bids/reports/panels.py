@@ -23,7 +23,7 @@ from fcpower_bids.reports.accounts import Account, Parcellation, View, read_colu
 from fcpower_bids.reports.charts import draw_curves, draw_row_bars, network_spans
 from fcpower_bids.reports.figures import Preview, draw_brain, make_preview, median_tsnr, read_preview, read_slices
 from fcpower_bids.reports.page import Panel, make_panel, relative_link
-from fcpower_bids.settings import ParticipantOutputs
+from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import TRANSFORMS
 
 EIGENVALUES = ("eigenvalue", "eigenvalue_power")
@@ -38,7 +38,7 @@ class Context:
 
     account: Account
     view: View
-    settings: ParticipantOutputs
+    settings: Settings
 
     def panel(self, name: str, svg: str, *paths: Path | None, **words: Any) -> Panel:
         """Return the figure of this name of ``recording.yml``, made from these files."""
@@ -82,7 +82,7 @@ class Context:
         return before, make_preview(whole, kept, self.repetition_time, tuple(self.parcels.networks)), len(clean)
 
 
-def make_panels(account: Account, view: View, settings: ParticipantOutputs) -> list[Panel]:
+def make_panels(account: Account, view: View, settings: Settings) -> list[Panel]:
     """Make every panel of a recording under an atlas; one that cannot be made says why."""
     context = Context(account, view, settings)
     panels: list[Panel] = []
@@ -144,7 +144,7 @@ def make_over_time(context: Context) -> Iterator[Panel]:
     networks = [(name, start / whole, stop / whole) for name, start, stop in context.spans]  # shares of all parcels
     yield context.panel(
         "over_time",
-        figures.draw_motion(columns, context.settings.fd_thresh, context.repetition_time, carpets, networks),
+        figures.draw_motion(columns, context.settings.method.fd_thresh, context.repetition_time, carpets, networks),
         context.account.tables.get("outliers"),
         context.view.tables.get("timeseries"),
         dvars="DVARS as the input table has it, " if np.isfinite(columns["dvars"]).any() else "",
@@ -192,7 +192,7 @@ def make_power(context: Context) -> Iterator[Panel]:
     curves = {name: np.column_stack([x[1:], np.log10(np.maximum(y[1:], 1e-12))]) for name, (x, y) in spectra.items()}
     label, title = "log₁₀ power (variance 1, per Hz)", f"{outside} the band (dashed)" if outside else ""
     svg = draw_curves(
-        [(title, label, "frequency (Hz)", curves)], mark=tuple(end or np.nan for end in context.settings.band)
+        [(title, label, "frequency (Hz)", curves)], mark=tuple(end or np.nan for end in context.settings.method.band)
     )
     yield context.panel("power", svg, context.view.tables.get("timeseries"), outside=f" {outside}." if outside else "")
 

@@ -38,7 +38,7 @@ from fcpower_bids.reports.figures import read_thumbnail
 from fcpower_bids.reports.methods import AtlasFacts, all_references, methods_text, to_html
 from fcpower_bids.reports.page import relative_link, render_page, write_page
 from fcpower_bids.reports.panels import make_panels
-from fcpower_bids.settings import ParticipantOutputs, command_of
+from fcpower_bids.settings import Settings, command_of
 
 INDEX = "index.html"
 MOST_PICTURES = 5000
@@ -195,7 +195,7 @@ class Written:
     failures: list[str] = field(default_factory=list)
 
 
-def write_pages(settings: ParticipantOutputs, subjects: Sequence[str], with_index: bool = False) -> Written:
+def write_pages(settings: Settings, subjects: Sequence[str], with_index: bool = False) -> Written:
     """Write the pages of some participants, and the index then, and return what the methods text needs of them.
 
     What is wrong with the page of one does not stop the others.
@@ -222,9 +222,9 @@ def _everyone(output_dir: Path) -> pd.DataFrame:
         return pd.DataFrame(columns=list(STANDING.values()))
 
 
-def _write_subject(settings: ParticipantOutputs, subject: str, everyone: pd.DataFrame, written: Written) -> None:
+def _write_subject(settings: Settings, subject: str, everyone: pd.DataFrame, written: Written) -> None:
     """Write the page of one participant, and one per session where there are many."""
-    accounts, embeddings = read_accounts(settings.output_dir, subject, embedding_label(settings))
+    accounts, embeddings = read_accounts(settings.output_dir, subject, embedding_label(settings.method))
     written.atlases += _atlases(accounts, settings)
     sessions = [(name, list(members)) for name, members in groupby(accounts, key=lambda account: account.session)]
     pages = list[Path]()
@@ -239,7 +239,7 @@ def _write_subject(settings: ParticipantOutputs, subject: str, everyone: pd.Data
 
 
 def _write(
-    settings: ParticipantOutputs,
+    settings: Settings,
     title: str,
     accounts: list[Account],
     embeddings: list[Status],
@@ -248,7 +248,7 @@ def _write(
     everyone: pd.DataFrame,
     written: Written,
 ) -> Path:
-    output, configuration = settings.output_dir, settings.configuration_hash()
+    output, configuration = settings.output_dir, settings.method.configuration_hash()
     dull = tuple(key for key in SAME if len({account.entities.get(key) for account in accounts}) == 1)
     shown = []
     for name, members in sessions:  # each recording under each atlas; one part without where nothing was written
@@ -300,11 +300,11 @@ def _standing(accounts: Sequence[Account], everyone: pd.DataFrame, dull: tuple[s
     )
 
 
-def _atlases(accounts: Sequence[Account], settings: ParticipantOutputs) -> list[AtlasFacts]:
+def _atlases(accounts: Sequence[Account], settings: Settings) -> list[AtlasFacts]:
     """Return the atlases that the present choices were run with."""
     facts = set()
     for account in accounts:
-        for view in account.views if account.configuration == settings.configuration_hash() else ():
+        for view in account.views if account.configuration == settings.method.configuration_hash() else ():
             space, source = str(view.about["Space"]), str(view.about.get("Source", "n/a"))
             parcels = read_parcellation(settings.output_dir, view.atlas, space)
             facts.add(AtlasFacts(view.atlas, space, len(parcels.networks), source, parcels.citation))

@@ -1,18 +1,27 @@
-"""Declaration of an option, a field with a section of ``--help`` and a text; and which level reads it."""
+"""The options of a run in five parts: which recordings, how they are cleaned, the cohort, pretraining, the machine."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from fcpower_bids.settings import Settings
+from fcpower_bids.core import ALPHA_STAR
 
 PERMUTE, HOLD_OUT = "permute", "hold-out"
+METHOD_SECTIONS = ("method", "encoder")
+"""Sections whose values change the numbers of the participant level; they make up the configuration hash."""
+CLEANING = (
+    *("strategy", "high_pass", "low_pass", "filter_order", "padding", "convention", "dummy_scans", "fd_thresh"),
+    *("head_radius", "motion_filter_type", "band_stop_min", "band_stop_max", "motion_filter_order"),
+    *("min_time", "min_coverage"),
+)
+"""Choices of the cleaning, of which an output folder has one set."""
 
 
 def option(
@@ -41,31 +50,6 @@ def refines(default: Any, text: str, **about: Any) -> Any:
     return option(default, "group", text, question=False, **about)
 
 
-@dataclass(frozen=True)
-class Choices:
-    """A part of the choices of a run; immutable, equal by value."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the choices as plain JSON and TOML values; unset ones are left out."""
-        plain = {field.name: plain_value(getattr(self, field.name)) for field in dataclasses.fields(self)}
-        return {name: value for name, value in plain.items() if value is not None}
-
-    def of_sections(self, *sections: str) -> dict[str, Any]:
-        """Return the values of some sections by name, as plain values."""
-        return {
-            field.name: plain_value(getattr(self, field.name))
-            for field in dataclasses.fields(self)
-            if field.metadata.get("section") in sections
-        }
-
-    def question(self) -> dict[str, Any]:
-        """Return the options that make the question, as plain values."""
-        fields = dataclasses.fields(self)
-        return {
-            field.name: plain_value(getattr(self, field.name)) for field in fields if field.metadata.get("question")
-        }
-
-
 def plain_value(value: Any) -> Any:
     """Return a value as JSON and TOML have it: paths as text, tuples as lists."""
     if isinstance(value, Path):
@@ -76,9 +60,150 @@ def plain_value(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class GroupLevel(Choices):
+class Inputs:
+    """Which recordings of which datasets."""
+
+    derivatives: tuple[str, ...] = option(
+        (),
+        "selection",
+        "fMRIPrep derivatives, PATH or NAME=PATH [BIDS_DIR/derivatives/fmriprep]; group: series or connectomes as "
+        "LAYOUT=PATH or list=FILE, or outputs of sites as SITE=PATH",
+        "-d",
+        question=False,
+    )
+    input_type: str | None = option(
+        None,
+        "selection",
+        "who preprocessed the recordings [as their folders show]",
+        choices=("fmriprep", "nibabies", "hcp"),
+        question=False,
+    )
+    participant_label: tuple[str, ...] = option(
+        (), "selection", "participants, with or without 'sub-' [all]", question=True
+    )
+    session_label: tuple[str, ...] = option((), "selection", "sessions, with or without 'ses-' [all]", question=True)
+    task_id: tuple[str, ...] = option((), "selection", "tasks [all]", question=True)
+    space: tuple[str, ...] = option(
+        (), "selection", "spaces [per recording the first of MNI152NLin2009cAsym, MNI152NLin6Asym, fsLR]", question=True
+    )
+    bids_filter_file: Path | None = option(
+        None, "selection", "fMRIPrep's JSON of entity filters for 'bold' (null = absent, '*' = any)", question=True
+    )
+    bids_database_dir: Path | None = option(
+        None, "selection", "folder that keeps the index of the inputs", question=False
+    )
+    dataset_name: str | None = option(
+        None,
+        "selection",
+        "name by which an encoder knows its training people [DOI, or Name and a digest]",
+        question=False,
+        in_file=True,
+    )
+
+
+@dataclass(frozen=True)
+class Method:
+    """Atlases, cleaning, connectomes and encoder: what the numbers of a recording depend on."""
+
+    atlas: tuple[str, ...] = option(
+        ("Schaefer400",), "method", "names, FILE[:TSV], BIDS-Atlas DATASET[:SELECTOR], A+B for merged parts"
+    )
+    atlas_dir: tuple[Path, ...] = option((), "method", "folders searched for atlases before TemplateFlow")
+    strategy: str = option("24P", "method", "confound strategy: a name or a YAML file")
+    high_pass: float = option(0.01, "method", "lower edge of the band (Hz), 0 for none")
+    low_pass: float = option(0.08, "method", "upper edge of the band (Hz), 0 for none")
+    filter_order: int | None = option(
+        None, "method", "order of the Butterworth filter before its two passes [2]", in_file=True
+    )
+    padding: str | None = option(
+        None,
+        "method",
+        "how the filter continues a series beyond its ends [even]",
+        choices=("even", "constant", "odd"),
+        in_file=True,
+    )
+    convention: str = option(
+        "fcpower",
+        "method",
+        "whose steps of cleaning are followed to rounding",
+        choices=("fcpower", "nilearn", "xcp_d"),
+        in_file=True,
+    )
+    dummy_scans: str = option("auto", "method", "volumes to drop at the start, or 'auto' (non-steady state)")
+    fd_thresh: float = option(0.5, "method", "censor volumes with more framewise displacement (mm), 0 for none")
+    head_radius: str | None = option(None, "method", "in mm, or 'auto' (from the mask) [as the table has it]")
+    motion_filter_type: str | None = option(
+        None, "method", "takes breathing out of the motion parameters [none]", choices=("notch", "lp")
+    )
+    band_stop_min: float | None = option(None, "method", "its lower edge in breaths per minute (lp: the only one)")
+    band_stop_max: float | None = option(None, "method", "its upper edge in breaths per minute")
+    motion_filter_order: int = option(4, "method", "order of the motion filter, over all passes", in_file=True)
+    min_time: float = option(120.0, "method", "seconds that censoring must leave, else excluded", question=True)
+    min_coverage: float = option(0.5, "method", "share of a parcel's voxels that must have signal")
+    alpha: float = option(ALPHA_STAR, "method", "exponent of FC^alpha; group: also 'grid', 'nested', 'align'")
+    transforms: tuple[str, ...] = option(("power",), "method", "transforms of the connectome to write")
+    eigenvalue_floor: float | None = option(
+        None, "method", "least eigenvalue for transforms that need full rank (mean: 1)", in_file=True
+    )
+    shrink_to_identity: float | None = option(
+        None, "method", "shrinkage towards the identity for the same, 0 to 1", in_file=True
+    )
+    encoder: str | None = option(None, "encoder", "encoder that embeds each recording")
+    encoder_weights: str | None = option(None, "encoder", "its weights: a folder, a file or a hub id")
+    encoder_revision: str | None = option(None, "encoder", "revision of the hub id", in_file=True)
+    encoder_read: str = option(
+        "sequence", "encoder", "how a recording is read", choices=("sequence", "windows"), in_file=True
+    )
+    encoder_protocol: str = option(
+        "own",
+        "encoder",
+        "feed a published encoder as its authors or as the paper",
+        choices=("own", "paper"),
+        in_file=True,
+    )
+    encoder_aux: tuple[Path, ...] = option(
+        (),
+        "encoder",
+        "further files of a published encoder, or folders with them; F-BERT: JSON with what its config.json lacks",
+        in_file=True,
+    )
+    accept_encoder_licence: bool = option(False, "encoder", "you accept the licence of the weights", in_file=True)
+    allow_missing_parcels: bool = option(
+        False, "encoder", "fill parcels that the atlas lacks with their mean, 0", in_file=True
+    )
+    random_seed: int = option(0, "other", "seed of everything random")
+
+    @property
+    def full_rank_remedy(self) -> dict[str, float | None]:
+        """Least eigenvalue and shrinkage, by the names that transforms have for them."""
+        return {"eigenvalue_floor": self.eigenvalue_floor, "shrink_to_identity": self.shrink_to_identity}
+
+    @property
+    def band(self) -> tuple[float | None, float | None]:
+        """The pass-band in Hz; None on a side without a limit."""
+        return self.high_pass or None, self.low_pass or None
+
+    def configuration_hash(self) -> str:
+        """Eight characters that differ whenever a choice that changes participant-level numbers differs."""
+        fields = [field for field in dataclasses.fields(self) if field.metadata["section"] in METHOD_SECTIONS]
+        chosen = {field.name: plain_value(getattr(self, field.name)) for field in fields}
+        return hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()[:8]
+
+    def cleaning(self) -> dict[str, Any]:
+        """Return the choices of the cleaning as sidecars state them; a strategy of one's own by name and content."""
+        given = {name: plain_value(getattr(self, name)) for name in CLEANING}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        path = Path(self.strategy)
+        if path.is_file():
+            chosen["strategy"] = f"{path.name} ({hashlib.sha256(path.read_bytes()).hexdigest()[:8]})"
+        return chosen
+
+
+@dataclass(frozen=True)
+class Group:
     """Phenotypes, folds, analyses, and who takes part."""
 
+    name: str = refines("", "results go to group/NAME/ and group_NAME.html [group/ and group.html]")
     targets: tuple[str, ...] = asks(
         (),
         "columns to predict; hcp58: those of Ooi et al. 2022; NAME=COLUMN,COLUMN,...: first component; "
@@ -199,77 +324,58 @@ def is_composite(target: str) -> bool:
     return "," in target.partition("=")[2]
 
 
-# Levels
+@dataclass(frozen=True)
+class Pretraining:
+    """The corpus, the student, and the optimisation."""
+
+    corpus: str | None = option(None, "pretrain", "folder or hub id of a corpus, packed or public [OUTPUT_DIR/corpus]")
+    roi_labels: Path | None = option(None, "pretrain", "parcel names of a public corpus, one per line", in_file=True)
+    size: str = option("1m", "pretrain", "size of the student; small is for trying out", choices=("small", "1m", "8m"))
+    steps: int = option(300_000, "pretrain", "optimiser steps; 0: the corpus alone")
+    batch_size: int | None = option(
+        None, "pretrain", "windows per step, over all devices [1024; 128 with kl, as the paper]", in_file=True
+    )
+    learning_rate: float | None = option(
+        None, "pretrain", "peak learning rate [8.5e-4; with kl 3e-4, or 1e-4 for 8m]", in_file=True
+    )
+    loss: str = option("cka", "pretrain", "objective", choices=("cka", "kl"))
+    warmup: int | None = option(None, "pretrain", "steps of linear warm-up [100; 2000 for 8m with kl]", in_file=True)
+    architecture: tuple[str, ...] = option(
+        (), "pretrain", "FIELD=NUMBER: a student of another size (d=64 layers=2)", in_file=True
+    )
+    microbatch: int | None = option(
+        None, "pretrain", "recordings in memory at a time (same gradient) [all]", in_file=True
+    )
+    held_out: float = option(
+        0.1, "pretrain", "share of families that do not train, to choose the checkpoint", in_file=True
+    )
+    probe: Path | None = option(
+        None,
+        "pretrain",
+        "outputs of another cohort, whose --targets, else identification, choose the checkpoint",
+        in_file=True,
+    )
+    accept_unproven: bool = option(False, "pretrain", "exit with 0 also where it is not proven", in_file=True)
+    checkpoint_every: int = option(2000, "pretrain", "steps between checkpoints", in_file=True)
+    checkpoint_minutes: float = option(15.0, "pretrain", "also save this often; 0: only the above", in_file=True)
+    window: int = option(80, "pretrain", "volumes that the student sees", in_file=True)
+    devices: int | None = option(None, "pretrain", "processes or accelerators per node [as started by srun, else 1]")
 
 
 @dataclass(frozen=True)
-class Level:
-    """A level of the command line: ``fcpower_bids bids_dir output_dir LEVEL``."""
+class Run:
+    """Processes, memory, messages on the terminal, and which part of the work is wanted."""
 
-    summary: str  # its line of the help
-    sections: tuple[str, ...] = ()  # sections of options that it reads whole
-    # also, without: options of other sections that it reads, and options of these sections that it does not
-    also: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
-
-
-LEVELS: Mapping[str, Level] = {
-    "participant": Level(
-        "recordings to cleaned series, FC, FC^alpha, quality, one page per person",
-        sections=("selection", "method", "encoder", "resources", "other"),
-        without=("executor",),
-    ),
-    "group": Level(
-        "prediction, identification and the other analyses of a cohort, one page",
-        sections=("selection", "encoder", "group", "resources", "other"),
-        also=("atlas", "alpha", "min_time", "eigenvalue_floor", "shrink_to_identity"),
-        without=("input_type", "bids_database_dir", "use_plugin"),
-    ),
-    "pretrain": Level(
-        "an encoder from a corpus, or from the recordings that were processed",
-        sections=("pretrain",),
-        also=(
-            *("participant_label", "atlas", "alpha", "family_column", "nprocs", "random_seed", "quiet"),
-            *("dry_run", "dataset_name", "site_column", "targets", "phenotypes"),
-        ),
-    ),
-}
-
-ALL_LEVELS = ("config_file", "work_dir", "verbose", "debug")
-
-TOLERATED = ("nprocs", "omp_nthreads", "mem_mb", "random_seed", "quiet")
-"""Options that a script gives to every level alike: where one is not read, nothing that is written hangs on it."""
-
-
-def is_read(level: str, name: str, section: str) -> bool:
-    """Whether a level reads an option, given the section of the latter."""
-    traits = LEVELS[level]
-    return name not in traits.without and (section in traits.sections or name in (*traits.also, *ALL_LEVELS))
-
-
-def describe_unread(settings: Settings, analyses: Sequence[str]) -> Iterator[str]:
-    """Yield a sentence for each choice at group level without a reader: its analysis, or folds of its own."""
-    for field in dataclasses.fields(settings):
-        reader = field.metadata.get("reader")
-        if reader and getattr(settings, field.name) != field.default and reader not in analyses:
-            yield f"--{field.name.replace('_', '-')} is for --analyses {reader}, which was not asked for."
-        given = field.name in OF_PREDICTION and getattr(settings, field.name) != field.default
-        if given and analyses and UNPREDICTED.issuperset(analyses):
-            yield f"--{field.name.replace('_', '-')} is for predictions, and {' and '.join(analyses)} has none."
-    for name, instead in overridden(vars(settings)).items():
-        yield f"--{name} is not used: {instead}."
-
-
-OF_PREDICTION = ("kernel", "folds", "repeats", "inner_folds", "folds_file", "stratify", "penalties", "selection")
-UNPREDICTED = frozenset({"fingerprinting", "qc_fc", "spectrum_geometry", "edges"})
-"""Analyses without a prediction."""
-
-
-def overridden(chosen: Mapping[str, Any]) -> dict[str, str]:
-    """Choices that are given and not used, with what takes their place."""
-    instead = {}
-    if brought := chosen.get("folds_file"):
-        instead = dict.fromkeys(("folds", "repeats"), f"{Path(str(brought)).name} has the folds")
-    elif chosen.get("sites") == HOLD_OUT:
-        instead = {"folds": "every site is held out in turn"}
-    return {name: words for name, words in instead.items() if chosen.get(name) is not None}
+    work_dir: Path | None = option(None, "resources", "folder for intermediate results [OUTPUT_DIR/work]", "-w")
+    nprocs: int = option(0, "resources", "processes, 0 for all cores", "--n-cpus")
+    omp_nthreads: int = option(1, "resources", "threads per process")
+    mem_mb: int = option(0, "resources", "memory of all processes in MB; 0: large arrays take up to 2 GB")
+    executor: str = option("", "resources", "address of a Dask scheduler [processes here]")
+    use_plugin: Path | None = option(None, "resources", "nipype plugin for clusters, as YAML")
+    config_file: Path | None = option(None, "other", "TOML file of options, or 'nilearn' or 'xcp_d'", "-c")
+    dry_run: bool = option(False, "other", "print what would be done, then stop")
+    reports_only: bool = option(False, "other", "make the reports again")
+    replace: bool = option(False, "other", "outputs of another question, source or cleaning may be replaced")
+    debug: bool = option(False, "other", "show tracebacks, keep the work folder")
+    verbose: bool = option(False, "other", "say more", "-v")
+    quiet: bool = option(False, "other", "say only errors", "-q")

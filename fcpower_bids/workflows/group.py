@@ -69,8 +69,8 @@ from fcpower_bids.parallel import executing
 from fcpower_bids.progress import say
 from fcpower_bids.records import Cohort, Output, Table
 from fcpower_bids.resources import memory_limit
-from fcpower_bids.settings import Method, Settings, command_of
-from fcpower_bids.settings.options import PERMUTE, describe_unread
+from fcpower_bids.settings import Method, Settings, command_of, describe_unread
+from fcpower_bids.settings.options import PERMUTE
 from fcpower_bids.store import LOCKS, known_digest, leftovers, lock, sweep, sweep_shared, write_shared
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
 
@@ -84,14 +84,14 @@ SCREENS = frozenset({"transform_screen", "spectral_controls"})
 
 def run_group(settings: Settings) -> int:
     """Check the cohort, run the analyses, return the exit code; one stops no other. Raises DatasetError, Incomplete."""
-    if not settings.reports_only:
+    if not settings.run.reports_only:
         check_input_folder(settings.bids_dir)
-        if settings.site_column is None and len(output_folders(settings, settings.output_dir)) > 1:
-            settings = replace(settings, site_column=SITE)
-        if settings.sites != PERMUTE and settings.site_column is None:
-            raise UsageError(f"--sites {settings.sites} needs the column of sites. Give --site-column.")
-        settings = replace(settings, targets=name_columns(settings))
-        for line in describe_sets(settings):
+        if settings.group.site_column is None and len(output_folders(settings, settings.output_dir)) > 1:
+            settings = settings.changed(site_column=SITE)
+        if settings.group.sites != PERMUTE and settings.group.site_column is None:
+            raise UsageError(f"--sites {settings.group.sites} needs the column of sites. Give --site-column.")
+        settings = settings.changed(targets=name_columns(settings))
+        for line in describe_sets(settings.group):
             say(line, settings)
         _refuse_other_question(settings)
     elif next(settings.results.glob("*.tsv*"), None) is None:
@@ -103,29 +103,29 @@ def run_group(settings: Settings) -> int:
         )
     for line in describe_unused(settings):
         say(line, settings)
-    if settings.dry_run:
+    if settings.run.dry_run:
         return _dry_run(settings)
-    attempts = Attempts(settings, [PAGE] * settings.reports_only + [CHECK] * settings.check)
+    attempts = Attempts(settings, [PAGE] * settings.run.reports_only + [CHECK] * settings.group.check)
     shared = settings.work / "shared"
-    if not settings.reports_only:
-        with executing(settings, shared):
+    if not settings.run.reports_only:
+        with executing(settings.run, shared):
             bring_sources(settings)
         try:
             embed_stored(settings)
         except Incomplete as error:  # the others have their embedding
             attempts.fail("embedding", str(error), error)
-        with memory_limit(settings.mem_mb):
+        with memory_limit(settings.run.mem_mb):
             cohort, by_atlas = open_cohorts(settings)
         _describe_left_out(cohort, settings)
-        with ExitStack() as held, executing(settings, shared):
-            path = settings.output_dir / LOCKS / f"group_{settings.name}"
+        with ExitStack() as held, executing(settings.run, shared):
+            path = settings.output_dir / LOCKS / f"group_{settings.group.name}"
             if not held.enter_context(lock(path, wait=False)):
                 say("Another run is at work on the same tables; it is waited for.", settings)
                 held.enter_context(lock(path))
             with sharing_spectra(cohort.edges):
                 cohort = _write_cohort(cohort, by_atlas, settings, attempts)
                 _run_analyses(cohort, by_atlas, settings, attempts)
-            if settings.save_models and not settings.check:
+            if settings.group.save_models and not settings.group.check:
                 from fcpower_bids.clinic.fit import save_models  # most runs need no models
 
                 save_models(cohort, settings, attempts)
@@ -145,16 +145,16 @@ def describe_unused(settings: Settings) -> Iterator[str]:
     analyses = analyses_to_run(settings)
     yield from describe_unread(settings, analyses)
     yield from describe_unread_remedy(
-        settings.representations if SCREENS.isdisjoint(analyses) else transforms.NAMES, settings
+        settings.group.representations if SCREENS.isdisjoint(analyses) else transforms.NAMES, settings.method
     )
 
 
 def _dry_run(settings: Settings) -> int:
     """Say what the analyses would see, and refuse what a run refuses before the first of them."""
-    with untouched(settings) as choices, memory_limit(settings.mem_mb):
+    with untouched(settings) as choices, memory_limit(settings.run.mem_mb):
         bring_sources(choices)
         cohort, by_atlas = open_cohorts(choices)
-        left_out = _check_choices(() if settings.check else analyses_to_run(settings), cohort, by_atlas, choices)
+        left_out = _check_choices(() if settings.group.check else analyses_to_run(settings), cohort, by_atlas, choices)
         _describe_left_out(cohort, choices)
     sessions = ", ".join(f"{name}: {count}" for name, count in cohort.scans["session"].value_counts().items())
     columns = ", ".join(map(str, cohort.phenotypes.columns)) or "none"
@@ -174,14 +174,14 @@ def _describe_left_out(cohort: Cohort, settings: Settings) -> None:
     Also a participant of the command line without a connectome, and how the label may be meant.
     """
     rows = cohort.excluded[cohort.excluded["what"].isin((RECORDING, PERSON))]
-    most = len(rows) if settings.verbose else MOST_ALIKE
+    most = len(rows) if settings.run.verbose else MOST_ALIKE
     for first, *others in group_alike(list(rows.itertuples()), lambda row: str(row.reason), most):
         session = "" if first.session == NO_SESSION else f" {first.session}"
         who = f"{1 + len(others)} in all, the first is {first.participant_id}" if others else first.participant_id
         say(f"Left out: {who}{session}: {first.reason}", settings)
-    if settings.participant_label:
+    if settings.inputs.participant_label:
         labels = {person.removeprefix("sub-") for person in selected_of(settings).people}
-        if absent := sorted({label.removeprefix("sub-") for label in settings.participant_label} - labels):
+        if absent := sorted({label.removeprefix("sub-") for label in settings.inputs.participant_label} - labels):
             say(f"No connectome of sub-{absent[0]}: {label_remedy(absent[0], labels)}", settings)
 
 
@@ -192,7 +192,7 @@ def _write_cohort(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
         write_status_table(output)  # the page leads to the table, and who is left out is left out by it
     if "" in output_folders(settings, output):
         write_recordings(output)
-    if not settings.check:
+    if not settings.group.check:
         _check_choices(analyses_to_run(settings), cohort, by_atlas, settings)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -203,7 +203,7 @@ def _write_cohort(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
     for place in (folder, folder / "models"):
         sweep(place / name for name in leftovers(place))  # of a run that was killed: no other run is at work here
     write_shared(output, settings.results_record, settings.as_toml())
-    named = f"{settings.level}_{settings.name}" if settings.name else settings.level
+    named = f"{settings.level}_{settings.group.name}" if settings.group.name else settings.level
     note_command(output, named, command_of(settings.as_dict(), whole=True))
     facts = {"Description": "The scans of the cohort, in the order of the analyses", "Cleaning": cohort.cleaning}
     facts |= {"CohortNotes": list(cohort.notes)} if cohort.notes else {}
@@ -219,7 +219,7 @@ def _refuse_other_question(settings: Settings) -> None:
     for name in set(finished.names) & set(analyses_to_run(settings)) - WITHOUT_TARGETS:
         before = finished.question(name)
         other = [option for option in before if option in now and _in_words(before[option]) != _in_words(now[option])]
-        if other and not settings.replace:
+        if other and not settings.run.replace:
             check_names(settings)  # a slip of the pen is no other question
             changes = "; ".join(
                 f"--{option.replace('_', '-')} {_in_words(before[option])}, now {_in_words(now[option])}"
@@ -227,7 +227,7 @@ def _refuse_other_question(settings: Settings) -> None:
             )
             raise UsageError(
                 f"{settings.results} holds results of another question ({changes}). Give this run"
-                f" {'another' if settings.name else 'a'} --name to keep both, or --replace."
+                f" {'another' if settings.group.name else 'a'} --name to keep both, or --replace."
             )
 
 
@@ -240,7 +240,7 @@ def _in_words(value: Any) -> str:
 
 def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings, attempts: Attempts) -> None:
     """Run analyses one by one and write their tables; those of the same cohort and choices are not done again."""
-    if settings.check:
+    if settings.group.check:
         return
     names = analyses_to_run(settings)
     finished = FinishedAnalyses(settings.results)
@@ -266,7 +266,11 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
     few = cohort.scans["participant_id"].nunique() < FEWEST_PEOPLE
     reasons = attempts.left_out | attempts.refused
     # few people are described, which the check and the page do
-    if reasons and not (attempts.done or attempts.failed) and (not few or settings.analyses or settings.targets):
+    if (
+        reasons
+        and not (attempts.done or attempts.failed)
+        and (not few or settings.group.analyses or settings.group.targets)
+    ):
         raise DatasetError("\n".join(f"{name}: {reason}" for name, reason in reasons.items()))
     rows = [(name, "left out", reason) for name, reason in reasons.items()]
     rows += [(name, "failed", reason) for name, reason in attempts.failed.items()]
@@ -302,9 +306,9 @@ def _check_choices(
 
 def _may_leave_out(name: str, settings: Settings, error: Unfit) -> bool:
     """Whether the others may go on: never without one that was named, nor by default after a mistake of the user."""
-    if name in settings.analyses:
+    if name in settings.group.analyses:
         return False
-    return ALL in settings.analyses or (not settings.analyses and isinstance(error, NotInCohort))
+    return ALL in settings.group.analyses or (not settings.group.analyses and isinstance(error, NotInCohort))
 
 
 # Input of the analyses
@@ -314,27 +318,27 @@ def open_cohorts(settings: Settings) -> tuple[Cohort, dict[str, Cohort]]:
     """Load the cohort of the analyses, and one per atlas for comparisons."""
     asked = set(analyses_to_run(settings))
     if "transform_screen" not in asked:  # the others have no use for these recordings
-        settings = replace(settings, tangent_reference=None)
+        settings = settings.changed(tangent_reference=None)
     if not OF_COHORTS & asked:
         return complete_cohort(open_cohort(settings), settings), {}
-    atlases = list(dict.fromkeys(settings.atlas))
-    if settings.atlas == Method.atlas:
+    atlases = list(dict.fromkeys(settings.method.atlas))
+    if settings.method.atlas == Method.atlas:
         default = join(declared_atlases()[Method.atlas[0]].entities)
         there = {connectome.atlas_name for connectome in selected_of(settings).connectomes}
         atlases = sorted(there, key=lambda name: (name != default, name))
     if not atlases:
         return open_cohort(settings), {}
-    choices = {name: replace(settings, atlas=(name,), tangent_reference=None) for name in atlases}
-    choices[atlases[0]] = replace(settings, atlas=(atlases[0],))
+    choices = {name: settings.changed(atlas=(name,), tangent_reference=None) for name in atlases}
+    choices[atlases[0]] = settings.changed(atlas=(atlases[0],))
     cohorts = {name: open_cohort(chosen) for name, chosen in choices.items()}
     return complete_cohort(cohorts[atlases[0]], choices[atlases[0]]), cohorts
 
 
 def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
     """Add what the sidecars say of the embeddings, and the encoder of ``--encoder`` where an analysis embeds again."""
-    if not cohort.embeddings and settings.encoder is None:
+    if not cohort.embeddings and settings.method.encoder is None:
         return cohort
-    label, asked = embedding_label(settings), analyses_to_run(settings)
+    label, asked = embedding_label(settings.method), analyses_to_run(settings)
     facts = read_embedding_facts(cohort.embeddings, settings)
     leaks = tuple(
         f"The cohort statistics of the embedding '{name}' were {about['statistics']}, "
@@ -354,10 +358,10 @@ def load_series_encoder(
 ) -> Callable[[np.ndarray, float], np.ndarray]:
     """Load ``--encoder`` as a function of a series (T, P) and its repetition time. Raises FcPowerError."""
     places = {} if centroids is None else {n: (x, y, z) for n, (x, y, z) in zip(parcels, centroids, strict=True)}
-    encoder = open_encoder(settings, parcels, places)
+    encoder = open_encoder(settings.method, parcels, places)
 
     def embed(series: np.ndarray, repetition_time: float) -> np.ndarray:
-        vectors: np.ndarray = encoder.embed([series], parcels, repetition_time, settings.encoder_read)
+        vectors: np.ndarray = encoder.embed([series], parcels, repetition_time, settings.method.encoder_read)
         return vectors[0]
 
     return embed
@@ -375,7 +379,7 @@ def untouched(settings: Settings) -> Iterator[Settings]:
             without = shutil.ignore_patterns("work", "group", "locks")
             shutil.copytree(settings.output_dir.absolute(), copy, ignore=without, copy_function=os.symlink)
         try:
-            yield dataclasses.replace(settings, output_dir=copy, work_dir=Path(folder, "work"))
+            yield settings.changed(output_dir=copy, work_dir=Path(folder, "work"))
         except FcPowerError as error:
             raise type(error)(str(error).replace(str(copy), str(settings.output_dir))) from error
 
@@ -391,14 +395,15 @@ INHERITED = ("NuisanceStrategy", "SecondsUsed", "NumberOfVolumesUsed", "Repetiti
 
 def embed_stored(settings: Settings) -> None:
     """Embed the stored series that lack this embedding. Raises CheckpointError, DatasetError, Incomplete."""
-    if settings.encoder is None:
+    if settings.method.encoder is None:
         return
-    label, output = embedding_label(settings), settings.output_dir
+    label, output = embedding_label(settings.method), settings.output_dir
     of_sites = "" not in output_folders(settings, output)  # which are read and not written to
-    if of_sites or not (settings.encoder_weights or settings.encoder == "random-init"):
+    if of_sites or not (settings.method.encoder_weights or settings.method.encoder == "random-init"):
         if not any(label in connectome.encoders for connectome in selected_of(settings).connectomes):
             raise UsageError(
-                f"{output} holds no embedding by --encoder {settings.encoder}. Give --encoder-weights, or leave it out."
+                f"{output} holds no embedding by --encoder {settings.method.encoder}. Give --encoder-weights, or "
+                "leave it out."
             )
         return
     there = asked_for(selected_of(settings).connectomes, settings)
@@ -415,7 +420,9 @@ def embed_stored(settings: Settings) -> None:
         if label not in connectome.encoders or dict(connectome.embeddings)[label] == connectome.atlas
     ]
     names = {
-        connectome: embedding_names(connectome.recording, [connectome.atlas_name], settings)[connectome.atlas_name]
+        connectome: embedding_names(connectome.recording, [connectome.atlas_name], settings.method)[
+            connectome.atlas_name
+        ]
         for connectome in lacking
     }
     forget_embeddings(output, {connectome.recording for connectome in lacking}, set(names.values()))
@@ -425,7 +432,7 @@ def embed_stored(settings: Settings) -> None:
         key=lambda pair: (pair[0], pair[1].path),
     )
     for parcels, of_parcels in groupby(named, key=lambda pair: pair[0]):  # an encoder is loaded once for each
-        encoder = open_encoder(settings, parcels, {})
+        encoder = open_encoder(settings.method, parcels, {})
         if getattr(encoder, "needs_statistics", False) and encoder.statistics is None:
             continue  # it is fitted to the training people of every fold where encoders are compared
         for _, connectome in of_parcels:
@@ -449,9 +456,9 @@ def _embed(connectome: Connectome, encoder: Any, label: str, settings: Settings)
     """Embed one series and write vector and sidecar, unless they are there: made by this encoder from this series."""
     series = series_file(connectome.beside(TIMESERIES))
     target = connectome.beside(Output("embedding", (("desc", label),)))
-    person = dataset_identity(settings.bids_dir, settings.dataset_name), connectome.participant
+    person = dataset_identity(settings.bids_dir, settings.inputs.dataset_name), connectome.participant
     stated = {OF_SERIES: known_digest(series), OF_DATASET: person[0]}  # which a node does not state
-    about = {**encoder.provenance(settings.encoder_read), **stated}
+    about = {**encoder.provenance(settings.method.encoder_read), **stated}
     if target.is_file() and target.with_suffix(".json").is_file():
         known = {**stated, **read_json(target.with_suffix(".json"))}
         plain = json.loads(json.dumps(about))
@@ -462,7 +469,7 @@ def _embed(connectome: Connectome, encoder: Any, label: str, settings: Settings)
     values, parcels = read_series(series)
     facts = read_json(series.with_suffix(".json"))
     time = float(facts.get("RepetitionTime", math.nan))
-    vector, training = embed_recording(encoder, values, tuple(parcels), time, settings.encoder_read, person)
+    vector, training = embed_recording(encoder, values, tuple(parcels), time, settings.method.encoder_read, person)
     write_matrix(target, vector[None], [f"dim{number:04d}" for number in range(len(vector))])
     inherited = {key: facts[key] for key in INHERITED if key in facts}
     sources = [bids_uri(series, {"": settings.output_dir})]

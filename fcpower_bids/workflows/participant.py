@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -84,23 +83,23 @@ class Count:
         self.total, self.done, self.settings, self.started = total, done, settings, time.monotonic()
         say(f"{total} recording{'s' * (total != 1)}{f', {done} of them finished before' if done else ''}", settings)
         tqdm.monitor_interval = 0  # no thread: processes are forked from this one
-        silent = settings.quiet or not sys.stderr.isatty()
+        silent = settings.run.quiet or not sys.stderr.isatty()
         self.bar = tqdm(total=total, initial=done, unit="rec", file=sys.stderr, dynamic_ncols=True, disable=silent)
 
     def step(self, recording: str, end: str) -> None:
         """Count a recording, and say how it ended."""
         self.done += 1
         self.bar.update(1)
-        if self.bar.disable or end != FINISHED or self.settings.verbose:
+        if self.bar.disable or end != FINISHED or self.settings.run.verbose:
             elapsed = time.monotonic() - self.started
             say(f"[{self.done}/{self.total}] {recording}: {end} ({elapsed:.0f} s)", self.settings)
 
 
 def run_participants(settings: Settings) -> int:
     """Process every recording asked for; return the exit code. Raises UsageError, DatasetError, Incomplete."""
-    for line in describe_unread_remedy(settings.transforms, settings):
+    for line in describe_unread_remedy(settings.method.transforms, settings.method):
         say(line, settings)
-    if settings.dry_run:
+    if settings.run.dry_run:
         with TemporaryDirectory(prefix="fcpower_bids-") as folder:
             plan = plan_run(settings, Path(folder))
             print(describe_plan(plan, settings))  # noqa: T201
@@ -110,7 +109,7 @@ def run_participants(settings: Settings) -> int:
     _refuse_another(plan.jobs, settings)
     output, jobs = settings.output_dir, plan.jobs
     datasets = prepare_dataset(settings, derivative_roots(settings))
-    if not (settings.reports_only and settings.record.is_file()):  # it holds the choices that made the outputs
+    if not (settings.run.reports_only and settings.record.is_file()):  # it holds the choices that made the outputs
         write_shared(output, settings.record, settings.as_toml())
         note_command(output, settings.level, command_of(settings.as_dict(), whole=True))
     mark = hashlib.sha256(str(output.absolute()).encode()).hexdigest()[:8]
@@ -120,21 +119,21 @@ def run_participants(settings: Settings) -> int:
     embeddings = [
         name
         for job in jobs
-        for name in embedding_names(job.recording.name, [atlas.name for atlas in job.atlases], settings).values()
+        for name in embedding_names(job.recording.name, [atlas.name for atlas in job.atlases], settings.method).values()
     ]
-    if not settings.reports_only:
+    if not settings.run.reports_only:
         forget_embeddings(output, set(names), set(embeddings))
         forget_found(output, names, refused)
     for status in plan.refused:
         write_status(output, status)
     for atlas in {atlas for job in jobs for atlas in job.atlases}:
         copy_atlas(output, atlas)
-    if jobs and not settings.reports_only:
+    if jobs and not settings.run.reports_only:
         _run(jobs, settings, datasets, work)
     whole = write_status_table(output)
     table = whole[whole["recording"].isin([*names, *refused, *embeddings])]
     states = _summarise(table.to_dict("records"), settings)
-    failures = _report(table["recording"], settings, not settings.participant_label or len(whole) <= FEW)
+    failures = _report(table["recording"], settings, not settings.inputs.participant_label or len(whole) <= FEW)
     pages = {
         output / name
         for name in ("index.html", *(f"{recording.partition('_')[0]}.html" for recording in table["recording"]))
@@ -154,9 +153,10 @@ def run_participants(settings: Settings) -> int:
 def _refuse_another(jobs: Sequence[Job], settings: Settings) -> None:
     """Refuse to put outputs of two datasets, or of two ways of cleaning, into one folder. Raises UsageError."""
     out = settings.output_dir
-    written = [] if settings.replace or settings.reports_only else list_connectomes(out)
-    if settings.participant_label and len(written) > FEW:  # a job of many reads what it touches, and some of the rest
-        people = {f"sub-{label}" for label in settings.participant_label}
+    written = [] if settings.run.replace or settings.run.reports_only else list_connectomes(out)
+    # a job of many reads what it touches, and some of the rest
+    if settings.inputs.participant_label and len(written) > FEW:
+        people = {f"sub-{label}" for label in settings.inputs.participant_label}
         written = [connectome for connectome in written if connectome.participant in people] + written[
             :: len(written) // FEW
         ]
@@ -171,7 +171,7 @@ def _refuse_another(jobs: Sequence[Job], settings: Settings) -> None:
             f"dataset_description.json; the first is {another[0].recording}. Give each dataset an output folder of its "
             "own (group reads several: -d one=OUT1 two=OUT2), or --replace."
         )
-    now = settings.cleaning()
+    now = settings.method.cleaning()
     cleaned = [
         (connectome, before) for connectome in written if (before := cleaning_choices(connectome)) and before != now
     ]
@@ -196,14 +196,14 @@ def _run(jobs: Sequence[Job], settings: Settings, datasets: dict[str, Path], wor
     with unsearched():
         from fcpower_bids.workflows import recording as steps  # loads nipype
     # before anything is removed, since it may be refused
-    runner = None if settings.use_plugin is None else steps.make_runner(settings.use_plugin)
-    named = replace(settings, dataset_name=dataset_identity(settings.bids_dir, settings.dataset_name))
+    runner = None if settings.run.use_plugin is None else steps.make_runner(settings.run.use_plugin)
+    named = settings.changed(dataset_name=dataset_identity(settings.bids_dir, settings.inputs.dataset_name))
     earlier = [_forget(job, named) for job in todo.values()]
     for atlas in {atlas for job in todo.values() for atlas in job.atlases}:
         describe_atlas(atlas, settings.work / "atlases")
     names, theirs, ended, wait, fruitless = list(todo), list[str](), set[str](), False, 0
     if runner is not None:
-        steps.configure_nipype(settings.output_dir / "logs" / "crashes", settings.debug)
+        steps.configure_nipype(settings.output_dir / "logs" / "crashes", settings.run.debug)
         calls = ((job.recording, job.atlases, named, datasets, work) for job in todo.values())
         names = steps.run_on_cluster(calls, runner, work)
     while names:
@@ -257,7 +257,7 @@ def _forget(job: Job, settings: Settings) -> Status | None:
     earlier = read_status(output, recording.name)
     with lock(output / LOCKS / recording.name, wait=False) as is_free:
         # else another run is at work on it, or has finished it since
-        if is_free and not is_finished(output, recording, job.atlases, settings, settings.dataset_name):
+        if is_free and not is_finished(output, recording, job.atlases, settings.method, settings.inputs.dataset_name):
             status_path(output, recording.name).unlink(missing_ok=True)
             if earlier is not None and earlier.inputs not in ("", input_mark(recording)):
                 old = [path for path in files_of(output, recording.entities) if path.is_file()]
@@ -291,9 +291,11 @@ def _summarise(rows: Sequence[dict[Any, Any]], settings: Settings) -> list[str]:
     """Say how the recordings ended, with the reason of each that is not done, and return their states."""
     ends = [Status(row["recording"], row["state"], row["stage"], row["reason"]) for row in rows]
     failed = [status for status in ends if status.state == FAILED]
-    for line in describe_reasons([status for status in ends if status.state not in ("done", FAILED)], settings.verbose):
+    for line in describe_reasons(
+        [status for status in ends if status.state not in ("done", FAILED)], settings.run.verbose
+    ):
         say(line, settings)
-    for line in describe_reasons(failed, settings.verbose):
+    for line in describe_reasons(failed, settings.run.verbose):
         tqdm.write(line, file=sys.stderr)  # an error is printed with --quiet too
     states = [status.state for status in ends]
     counts = sorted(((states.count(state), state) for state in dict.fromkeys(states)), key=lambda pair: -pair[0])
@@ -333,5 +335,5 @@ def _report(names: Iterable[str], settings: Settings, with_index: bool) -> list[
             f"Not all pages were made. {error.cause} while it made them. Give more memory, and run the same command "
             "again with --reports-only."
         )
-    write_methods(settings, atlases, other_cleanings(output, settings.cleaning()) if with_index else [])
+    write_methods(settings, atlases, other_cleanings(output, settings.method.cleaning()) if with_index else [])
     return failures

@@ -61,7 +61,7 @@ OUTCOMES = {0: "everything would be done", 4: "some would fail", 5: "nothing wou
 
 def workers(settings: Settings) -> int:
     """Return the number of recordings at a time."""
-    return processes(settings, MEMORY_GB if settings.encoder is None else MEMORY_GB_ENCODER)
+    return processes(settings.run, MEMORY_GB if settings.method.encoder is None else MEMORY_GB_ENCODER)
 
 
 def exit_code(states: Sequence[str]) -> int:
@@ -122,9 +122,9 @@ def plan_run(settings: Settings, cache: Path) -> Plan:
                 f"Nothing can be written to {folder}: {home} is a file, closed to you or read-only. Choose another "
                 "folder."
             )
-    load_strategy(settings.strategy)
-    for name in settings.transforms:
-        make_transform(name, settings)
+    load_strategy(settings.method.strategy)
+    for name in settings.method.transforms:
+        make_transform(name, settings.method)
     discovery = find_recordings(settings)
     refused = []
     for name, problems in groupby(discovery.problems, key=lambda problem: problem.recording):
@@ -136,7 +136,7 @@ def plan_run(settings: Settings, cache: Path) -> Plan:
     refused += [*without_atlas, *(verdict for verdict in verdicts if isinstance(verdict, Status))]
     jobs = [verdict for verdict in verdicts if isinstance(verdict, Job)]
     sizes = [(atlas.n_parcels, job.volumes) for job in jobs if not job.finished for atlas in job.atlases]
-    matrices = 1 + len(settings.transforms)
+    matrices = 1 + len(settings.method.transforms)
     wanted = DIGITS * sum(parcels * (volumes // 2 + parcels * matrices) for parcels, volumes in sizes)
     if wanted > (free := shutil.disk_usage(_existing(settings.output_dir)).free):
         raise UsageError(
@@ -162,11 +162,11 @@ def _with_atlases(discovery: Discovery, settings: Settings, cache: Path) -> tupl
     errors: dict[str, FcPowerError] = {}
     for recording, volumes in zip(discovery.recordings, discovery.volumes, strict=True):
         atlases: dict[str, Atlas] = {}
-        for spec in settings.atlas:
+        for spec in settings.method.atlas:
             key = (spec, recording.space, recording.is_cifti)
             if key not in loaded:
                 try:
-                    loaded[key] = load_atlas(*key[:2], settings.atlas_dir, cache, cifti=recording.is_cifti)
+                    loaded[key] = load_atlas(*key[:2], settings.method.atlas_dir, cache, cifti=recording.is_cifti)
                 except FcPowerError as error:
                     loaded[key] = error
             if isinstance(atlas := loaded[key], FcPowerError):
@@ -188,7 +188,7 @@ def _with_atlases(discovery: Discovery, settings: Settings, cache: Path) -> tupl
 
 def _judge_all(jobs: Sequence[Job], settings: Settings) -> list[Job | Status]:
     """Say what will become of each recording; of many at once, where several processes were asked for."""
-    settings = replace(settings, dataset_name=dataset_identity(settings.bids_dir, settings.dataset_name))
+    settings = settings.changed(dataset_name=dataset_identity(settings.bids_dir, settings.inputs.dataset_name))
     blocks = [
         (number, jobs[first : first + BLOCK], settings) for number, first in enumerate(range(0, len(jobs), BLOCK))
     ]
@@ -207,13 +207,13 @@ def _judge_block(number: int, jobs: Sequence[Job], settings: Settings) -> tuple[
 def _judge(job: Job, settings: Settings) -> Job | Status:
     recording = job.recording
     try:
-        if is_finished(settings.output_dir, recording, job.atlases, settings, settings.dataset_name):
+        if is_finished(settings.output_dir, recording, job.atlases, settings.method, settings.inputs.dataset_name):
             before = read_status(settings.output_dir, recording.name)
             return replace(job, excluded=before.reason if before else "", finished=True)
         from fcpower_bids.imaging.parcellation import check_request  # loads nibabel
 
         check_request(recording.bold, recording.mask, job.atlases)
-        kept, excluded = foresee_volumes(recording, job.volumes, settings)
+        kept, excluded = foresee_volumes(recording, job.volumes, settings.method)
     except Exception as error:  # of one recording: the others go on
         reason = explain(error, settings.output_dir, f"{recording.name}_inputs")
         return Status(recording.name, FAILED, "inputs", reason)
@@ -222,25 +222,23 @@ def _judge(job: Job, settings: Settings) -> Job | Status:
 
 def _embeddings(jobs: Iterable[Job], settings: Settings) -> Iterator[Status]:
     """Embeddings that there will not be, because the encoder is not for the atlas. Raises UsageError."""
-    if settings.encoder is None:
+    if settings.method.encoder is None:
         return
     from fcpower_bids.interfaces.embedding import refusals  # loads nipype, and then torch
 
     fit = [job for job in jobs if not job.excluded]
-    known = {
-        atlases: refusals(settings.method_only(), atlases) for atlases in dict.fromkeys(job.atlases for job in fit)
-    }
+    known = {atlases: refusals(settings.method, atlases) for atlases in dict.fromkeys(job.atlases for job in fit)}
     if known and all(len(known[atlases]) == len(atlases) for atlases in known):
         sentence = next(sentence for refused in known.values() for _, sentence in refused.values())
         raise UsageError(f"No recording can be embedded. {sentence} Mend that, or leave out --encoder.")
     for job in fit:
         for name, (state, sentence) in known[job.atlases].items():
-            yield Status(embedding_names(job.recording.name, [name], settings)[name], state, "embed", sentence)
+            yield Status(embedding_names(job.recording.name, [name], settings.method)[name], state, "embed", sentence)
 
 
 def describe_plan(plan: Plan, settings: Settings) -> str:
     """Return what ``--dry-run`` prints."""
-    jobs, code, every = plan.jobs, plan.exit_code, settings.verbose
+    jobs, code, every = plan.jobs, plan.exit_code, settings.run.verbose
     shown = jobs if every else jobs[:MOST_ROWS]
     rows: list[tuple[str, ...]] = [HEADER]
     for job in shown:

@@ -42,17 +42,21 @@ REMEDY = "Do not use it: train on more people, longer, or hold out more; accept_
 
 def run_pretrain(settings: Settings) -> int:
     """Train an encoder on the cleaned series in ``output_dir`` and return the exit code; 0 steps make the corpus."""
-    if settings.steps == 0 and not settings.dry_run:
+    chosen = settings.pretraining
+    if chosen.steps == 0 and not settings.run.dry_run:
         from fcpower_bids.pretrain.corpus import is_public
 
         corpus = _corpus_folder(settings)
-        if settings.corpus == CORPUS_ID or is_public(corpus):
+        if chosen.corpus == CORPUS_ID or is_public(corpus):
             raise UsageError(
-                f"{settings.corpus} is a corpus in the public layout, to which nothing is added: train on it."
+                f"{chosen.corpus} is a corpus in the public layout, to which nothing is added: train on it."
             )
         table = _pack(settings, corpus)  # what is packed already is passed over
-        if short := int((table["T"] < settings.window).sum()):
-            say(f"{short} of them have fewer volumes than window {settings.window}: nothing trains on those.", settings)
+        if short := int((table["T"] < chosen.window).sum()):
+            say(
+                f"{short} of them have fewer volumes than window {chosen.window}: nothing trains on those.",
+                settings,
+            )
         return 0
     from fcpower_bids.pretrain.engine import on_all_processes
 
@@ -66,19 +70,21 @@ def _pretrain(settings: Settings, processes: Any) -> int:
     config = pretrain_config(settings)
     processes.first_only(partial(say, f"Training {config.encoder}: {config.in_words()}", settings))
     corpus = processes.first_only(partial(_ready_corpus, settings))
-    if settings.dry_run:
+    if settings.run.dry_run:
         return 0
     record = settings.output_dir / "logs" / "settings_pretrain.toml"
     processes.first_only(partial(write_shared, settings.output_dir, record, settings.as_toml()))
     whole = command_of(settings.as_dict(), whole=True)
     processes.first_only(partial(note_command, settings.output_dir, settings.level, whole))
     cohorts = list[Any]()
-    if settings.probe is not None:  # the first process alone has the series
-        config = replace(config, probe=processes.first_only(partial(_read_probe, settings, settings.probe, cohorts)))
+    if settings.pretraining.probe is not None:  # the first process alone has the series
+        config = replace(
+            config, probe=processes.first_only(partial(_read_probe, settings, settings.pretraining.probe, cohorts))
+        )
     probe = cohorts[0] if cohorts else None
     result = train(processes, corpus, settings.output_dir / "encoder", config, probe=probe)
     processes.first_only(partial(_tell, settings, result))
-    if not (result.proven or settings.accept_unproven):
+    if not (result.proven or settings.pretraining.accept_unproven):
         raise Unproven(f"{result.verdict} {REMEDY}")
     return 0
 
@@ -87,24 +93,24 @@ def pretrain_config(settings: Settings) -> Any:
     """Return the pretraining configuration that the settings ask for; what is not chosen is the paper's."""
     from fcpower_bids.pretrain.engine import PretrainConfig, best_precision, paper_optimisation
 
-    labels, path = "", settings.roi_labels
+    labels, path = "", settings.pretraining.roi_labels
     try:
         labels = path.read_text(encoding="utf-8") if path else ""
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read ({error}); give a text file with one name per line.") from error
-    pairs = (item.partition("=") for item in settings.architecture)
-    architecture: dict[str, float] = dict(SMALL) if settings.size == "small" else {}
+    pairs = (item.partition("=") for item in settings.pretraining.architecture)
+    architecture: dict[str, float] = dict(SMALL) if settings.pretraining.size == "small" else {}
     architecture |= {name: float(value) if "." in value else int(value) for name, _, value in pairs}
-    encoder = "fbert-8m" if settings.size == "8m" else "fbert-1m"
-    chosen = {name: value for name in FOLLOWING if (value := getattr(settings, name)) is not None}
+    encoder = "fbert-8m" if settings.pretraining.size == "8m" else "fbert-1m"
+    chosen = {name: value for name in FOLLOWING if (value := settings[name]) is not None}
     return PretrainConfig(
         encoder=encoder,
         architecture=architecture,
-        seed=settings.random_seed,
+        seed=settings.method.random_seed,
         roi_labels=tuple(line.strip() for line in labels.splitlines() if line.strip()),
         precision=best_precision(),
-        **{name: getattr(settings, name) for name in SHARED},
-        **(paper_optimisation(encoder, settings.loss) | chosen),
+        **{name: settings[name] for name in SHARED},
+        **(paper_optimisation(encoder, settings.pretraining.loss) | chosen),
     )
 
 
@@ -116,12 +122,12 @@ def _read_probe(settings: Settings, out: Path, cohorts: list[Any]) -> str:
     check_input_folder(out)
     tables = people_tables(out)
     bids = tables[0].parent if tables else None
-    shared = ("atlas", "family_column", "phenotypes", "work_dir", *(["targets"] if settings.classes else []))
-    choices = {name: value for name in shared if (value := getattr(settings, name)) is not None}
+    shared = ("atlas", "family_column", "phenotypes", "work_dir", *(["targets"] if settings.group.classes else []))
+    choices = {name: value for name in shared if (value := settings[name]) is not None}
     cohort = load_cohort(out, bids, per="scan", **choices)
     names = sorted(set(cohort.names))
     table = cohort.phenotypes.loc[~cohort.phenotypes.index.duplicated()].reindex(names)
-    targets = tuple(choose_targets(table, settings)) if settings.targets else ()
+    targets = tuple(choose_targets(table, settings.group)) if settings.group.targets else ()
     try:
         series = tuple(tuple(cohort.series(row)) for row in range(len(cohort)))
     except IndexError:
@@ -143,14 +149,14 @@ def _tell(settings: Settings, result: Any) -> None:
         sentence = (
             f"Held-out alignment {result.confirmed:.3f}, confirmed on families that did not choose the checkpoint"
         )
-        if settings.probe is not None:
+        if settings.pretraining.probe is not None:
             sentence = f"Probe {result.selected:.3f} at the checkpoint that it chose"
         say(f"{sentence}; optimism of the choice {result.optimism:+.3f}", settings)
     say(f"Page: {write_training_page(settings)}", settings)
     if result.proven:
         say(result.verdict, settings)
         say(f"Use it: --encoder fbert --encoder-weights {result.folder}", settings)
-    elif settings.accept_unproven:
+    elif settings.pretraining.accept_unproven:
         say(f"{result.verdict} It is accepted as you asked (accept_unproven).", settings)
 
 
@@ -158,7 +164,7 @@ def _tell(settings: Settings, result: Any) -> None:
 
 
 def _corpus_folder(settings: Settings) -> Path:
-    return Path(settings.corpus) if settings.corpus else settings.output_dir / "corpus"
+    return Path(settings.pretraining.corpus) if settings.pretraining.corpus else settings.output_dir / "corpus"
 
 
 def _ready_corpus(settings: Settings) -> Path:
@@ -166,7 +172,7 @@ def _ready_corpus(settings: Settings) -> Path:
     from fcpower_bids.encoders.checkpoints import fetch
     from fcpower_bids.pretrain.corpus import FILES, is_public
 
-    if settings.corpus == CORPUS_ID:
+    if settings.pretraining.corpus == CORPUS_ID:
         return fetch(CORPUS_ID, "dataset", list(FILES))  # 26 GB, or found in the cache of the hub
     corpus = _corpus_folder(settings)
     if is_public(corpus):
@@ -185,7 +191,8 @@ def _pack(settings: Settings, corpus: Path) -> Any:
     check_input_folder(settings.bids_dir)
     if file := next((place for place in (corpus, *corpus.parents) if place.is_file()), None):
         raise UsageError(f"{file} is a file, so there can be no corpus in {corpus}. Choose a folder.")
-    if not (dataset := dataset_identity(settings.bids_dir, settings.dataset_name)):  # an encoder knows its people by it
+    dataset = dataset_identity(settings.bids_dir, settings.inputs.dataset_name)  # an encoder knows its people by it
+    if not dataset:
         raise UsageError(
             f"{settings.bids_dir} has no dataset_description.json with a Name or a DatasetDOI, so its people could not "
             "be distinguished from those of other datasets in the corpus. Name it by dataset_name in a file."
@@ -193,19 +200,19 @@ def _pack(settings: Settings, corpus: Path) -> Any:
     door = selected(settings.output_dir)
     atlases = sorted(_atlases(door, settings.output_dir))
     match = atlases
-    if len(atlases) > 1 or settings.atlas != Method.atlas:
-        match = sorted({name for spec in settings.atlas for name in match_atlases(spec, atlases)})
+    if len(atlases) > 1 or settings.method.atlas != Method.atlas:
+        match = sorted({name for spec in settings.method.atlas for name in match_atlases(spec, atlases)})
     if len(match) != 1:
         many = "Several atlases were" if len(atlases) > 1 else "Another atlas was"
         raise UsageError(f"{many} written: {', '.join(atlases)}. Choose one with --atlas.")
     (atlas,) = match
-    chosen = {label.removeprefix("sub-") for label in settings.participant_label}
+    chosen = {label.removeprefix("sub-") for label in settings.inputs.participant_label}
     sources = _sources(settings, door, atlas, dataset)
     there = {facts["subject"] for facts, _ in sources}
     if absent := sorted(chosen - there):
         raise DatasetError(f"{settings.output_dir} has no series of sub-{absent[0]}: {label_remedy(absent[0], there)}")
     sources = [source for source in sources if not chosen or source[0]["subject"] in chosen]
-    table = pack_corpus(sources, corpus, settings.alpha, atlas=atlas, n_processes=processes(settings))
+    table = pack_corpus(sources, corpus, settings.method.alpha, atlas=atlas, n_processes=processes(settings.run))
     others = sorted(set(table["subject"][table["dataset"] == dataset]) - chosen)
     if chosen and others:
         raise DatasetError(
@@ -249,7 +256,7 @@ def _sources(settings: Settings, door: Selected, atlas: str, dataset: str) -> li
         if scan.atlas in ("", atlas) and "task" in scan.labels
     }
     tables = tables_of(settings.bids_dir)
-    asked = {"families": settings.family_column, "sites": settings.site_column}
+    asked = {"families": settings.group.family_column, "sites": settings.group.site_column}
     labels: dict[str, dict[str, str]] = {"families": {}, "sites": {}}
     for name, column in asked.items():
         if column is None or not tables:

@@ -44,7 +44,7 @@ from fcpower_bids.outputs.status import (
 )
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.resources import peak_megabytes
-from fcpower_bids.settings import CLEANING, Participant, Settings
+from fcpower_bids.settings import CLEANING, Method, Settings
 from fcpower_bids.store import LOCKS, lock
 from fcpower_bids.transforms.connectomes import transform_parameters
 from fcpower_bids.workflows.plan import ELSEWHERE, FINISHED
@@ -59,7 +59,7 @@ LAZY = ("fcpower_bids.transforms.stateless", "scipy.signal")
 
 
 def init_recording_wf(
-    choices: Participant, output_dir: Path, datasets: Mapping[str, Path], name: str = "recording", dataset: str = ""
+    choices: Method, output_dir: Path, datasets: Mapping[str, Path], name: str = "recording", dataset: str = ""
 ) -> Workflow:
     """Wire the nodes of one recording; its files and atlases go into ``inputnode``."""
 
@@ -153,9 +153,9 @@ def process_recording(
     with lock(output / LOCKS / name, wait) as is_free:
         if not is_free:
             return name, ELSEWHERE
-        if is_finished(output, recording, atlases, settings, settings.dataset_name):
+        if is_finished(output, recording, atlases, settings.method, settings.inputs.dataset_name):
             return name, FINISHED
-        configure_nipype(output / "logs" / "crashes", settings.debug)
+        configure_nipype(output / "logs" / "crashes", settings.run.debug)
         started, stage = time.perf_counter(), ""
 
         def note(state: str, reason: str = "") -> None:
@@ -169,9 +169,9 @@ def process_recording(
 
         plugin = Serial(before)
         try:
-            mark = fingerprint(recording, settings, atlases, settings.dataset_name)
-            dataset = settings.dataset_name or ""
-            workflow = init_recording_wf(settings, output, datasets, folder.name, dataset)
+            mark = fingerprint(recording, settings.method, atlases, settings.inputs.dataset_name)
+            dataset = settings.inputs.dataset_name or ""
+            workflow = init_recording_wf(settings.method, output, datasets, folder.name, dataset)
             workflow.base_dir = str(work)
             inputs = workflow.get_node("inputnode").inputs
             for field in ("bold", "mask", "confounds", "confounds_metadata"):
@@ -189,11 +189,11 @@ def process_recording(
             return name, f"failed at {stage}"
         outputs = plugin.results["sink"].outputs
         written = Written(tuple(outputs.files), outputs.excluded, outputs.problems)
-        embedded = embedding_names(name, [atlas.name for atlas in atlases], settings)
+        embedded = embedding_names(name, [atlas.name for atlas in atlases], settings.method)
         seconds = round(time.perf_counter() - started, 3)
         conclude_recording(output, name, written, mark, seconds, embedded, input_mark(recording))
         forget_crashes(output, name)
-        if not settings.debug:
+        if not settings.run.debug:
             shutil.rmtree(folder, ignore_errors=True)
     return name, FINISHED
 

@@ -20,7 +20,7 @@ TR = 2.5
 
 def choose(**choices) -> Settings:
     """Settings of the group level, with the paper's protocol, whose grid of penalties is easily written out again."""
-    return Settings(Path("bids"), Path("out"), "group", **({"quiet": True, "preset": "paper"} | choices))
+    return Settings(Path("bids"), Path("out"), "group").changed(**({"quiet": True, "preset": "paper"} | choices))
 
 
 def demo_cohort(n_people=60, n_volumes=160, seed=0, n_parcels=60) -> Cohort:

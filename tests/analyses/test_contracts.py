@@ -105,7 +105,7 @@ def test_the_look_before_the_first_analysis_says_what_the_analysis_would_say(coh
 
 
 def analyse_with(name, given, settings):
-    with executing(settings):
+    with executing(settings.run):
         return ANALYSES[name](given, settings)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -304,7 +303,7 @@ CHOICES = {"folds": 3, "inner_folds": 2, "repeats": 2, "targets": ("age",), "npr
 
 
 def test_a_dry_run_refuses_kernels_that_do_not_fit(tmp_path):
-    settings = replace(make_outputs(tmp_path, people=8), **CHOICES)
+    settings = make_outputs(tmp_path, people=8).changed(**CHOICES)
     cohort, _ = open_cohorts(settings)
     with memory_limit(0.006):
         prediction.prepare(cohort, settings)

@@ -34,7 +34,7 @@ def open_with(cohort, splits, tmp_path, **choices):
     path = tmp_path / "splits.tsv"
     splits.to_csv(path, sep="\t", index=False)
     settings = choose(folds_file=path, representations=("fc",), **{"targets": ("score",), "inner_folds": 3} | choices)
-    folds, _ = load_folds(settings, cohort.scans["participant_id"])
+    folds, _ = load_folds(settings.group, cohort.scans["participant_id"])
     return open_study(dataclasses.replace(cohort, folds=folds), settings)
 
 

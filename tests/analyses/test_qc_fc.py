@@ -21,7 +21,7 @@ from fcpower_bids.settings import Settings
 
 PARCELS = 7
 UPPER = np.triu_indices(PARCELS, 1)
-SETTINGS = Settings(Path("bids"), Path("out"), "group", preset="paper", representations=("fc", "fc_power"))
+SETTINGS = Settings(Path("bids"), Path("out"), "group").changed(preset="paper", representations=("fc", "fc_power"))
 
 
 def make_cohort(n=20, sessions=2, seed=0, motion=0.0):
@@ -87,7 +87,7 @@ def test_covariates_sites_and_families_are_held_constant():
     table.loc[names[3], "age"] = np.nan
     cohort = replace(cohort, phenotypes=table)
     cohort.scans["mean_fd"] += 0.5 * site
-    tables = analyse_qc_fc(cohort, replace(SETTINGS, covariates=("age",), site_column="site"))
+    tables = analyse_qc_fc(cohort, SETTINGS.changed(covariates=("age",), site_column="site"))
     kept = np.arange(24) != 3
     design = np.column_stack([site == 0, site == 1, age])[kept].astype(float)
     left = [
@@ -100,11 +100,11 @@ def test_covariates_sites_and_families_are_held_constant():
     assert frame["p"].isna().all(), "sites may be spread differently"
     assert row[["n_people", "n_covariates", "n_sites"]].tolist() == [23, 1, 2]
     plain = replace(cohort, phenotypes=table.drop(columns="site"))
-    frame = analyse_qc_fc(plain, replace(SETTINGS, covariates=("age",)))["qcfc"].frame.query("representation == 'fc'")
+    frame = analyse_qc_fc(plain, SETTINGS.changed(covariates=("age",)))["qcfc"].frame.query("representation == 'fc'")
     df = 23 - 2 - 1
     t = frame["r"] * np.sqrt(df / (1 - frame["r"] ** 2))
     np.testing.assert_allclose(frame["p"], 2 * stats.t.sf(np.abs(t), df))
-    related = analyse_qc_fc(cohort, replace(SETTINGS, site_column="site", family_column="family"))
+    related = analyse_qc_fc(cohort, SETTINGS.changed(site_column="site", family_column="family"))
     assert related["qcfc"].frame["p"].isna().all()
     assert related["qcfc"].frame["q"].notna().all()
 
@@ -154,7 +154,7 @@ def test_scans_without_motion_are_left_out_and_named():
 def test_an_edge_that_does_not_vary_has_no_correlation():
     cohort = make_cohort(n=10, sessions=1)
     cohort.edges[:, 4] = 0.3
-    table = analyse_qc_fc(cohort, replace(SETTINGS, representations=("fc",)))["qcfc"].frame
+    table = analyse_qc_fc(cohort, SETTINGS.changed(representations=("fc",)))["qcfc"].frame
     assert np.flatnonzero(table["r"].isna()).tolist() == np.flatnonzero(table["q"].isna()).tolist() == [4]
 
 
@@ -175,4 +175,4 @@ def test_what_cannot_be_answered_is_one_sentence(change, words):
 def test_embeddings_alone_have_no_edges():
     cohort = replace(make_cohort(n=6), embeddings={"x": np.ones((12, 3))})
     with pytest.raises(ValueError, match="made of edges"):
-        analyse_qc_fc(cohort, replace(SETTINGS, representations=("embedding",)))
+        analyse_qc_fc(cohort, SETTINGS.changed(representations=("embedding",)))

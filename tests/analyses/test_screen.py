@@ -38,7 +38,7 @@ def test_the_prediction_analysis_agrees(cohort, screen):
     folds = screen["transform_screen_folds"].frame
     settings = choose(**CHOICES, representations=("fc", "fc_power", "fisher_z", "cholesky"))
     prediction = ANALYSES["prediction"](dataclasses.replace(cohort, series=()), settings)["prediction"].frame
-    for name in settings.representations:
+    for name in settings.group.representations:
         mine = folds[folds["representation"] == name]["r"].to_numpy()
         np.testing.assert_array_equal(mine, prediction[prediction["representation"] == name]["r"].to_numpy())
 

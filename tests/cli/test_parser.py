@@ -28,16 +28,16 @@ def test_relative_paths_become_absolute_but_names_stay(tmp_path, monkeypatch):
         (tmp_path / name).touch()
     chosen = parse_settings([*BASE, "--atlas", "Schaefer400", "a.nii.gz:a.tsv", "-w", "w", "--strategy", "s.yml"])
     assert chosen.output_dir == tmp_path / "out"
-    assert chosen.work_dir == tmp_path / "w"
-    assert chosen.atlas == ("Schaefer400", f"{tmp_path}/a.nii.gz:{tmp_path}/a.tsv")
-    assert chosen.strategy == str(tmp_path / "s.yml")
+    assert chosen.run.work_dir == tmp_path / "w"
+    assert chosen.method.atlas == ("Schaefer400", f"{tmp_path}/a.nii.gz:{tmp_path}/a.tsv")
+    assert chosen.method.strategy == str(tmp_path / "s.yml")
 
 
 def test_names_with_underscores_are_understood_and_values_are_blind_to_capitals():
     chosen = parse_settings([*BASE, "--fd_thresh", "0.2", "--strategy", "36p", "--atlas", "schaefer-400"])
-    assert (chosen.fd_thresh, chosen.strategy, chosen.atlas) == (0.2, "36P", ("Schaefer400",))
+    assert (chosen.method.fd_thresh, chosen.method.strategy, chosen.method.atlas) == (0.2, "36P", ("Schaefer400",))
     group = parse_settings([*BASE[:-1], "group", "--analyses", "QC-FC", "--preset", "Paper"])
-    assert (group.analyses, group.preset) == (("qc_fc",), "paper")
+    assert (group.group.analyses, group.group.preset) == (("qc_fc",), "paper")
 
 
 def test_a_choice_of_the_file_alone_is_no_option():
@@ -49,14 +49,14 @@ def test_prefixes_are_stripped_and_lists_extended():
     chosen = parse_settings(
         [*BASE, "--participant-label", "sub-01", "02", "--session-label", "ses-a", "--participant_label", "03"]
     )
-    assert chosen.participant_label == ("01", "02", "03")
-    assert chosen.session_label == ("a",)
+    assert chosen.inputs.participant_label == ("01", "02", "03")
+    assert chosen.inputs.session_label == ("a",)
 
 
 def test_accents_are_written_in_one_way_but_in_paths():
     apart = unicodedata.normalize("NFD", "Größe")
     settings = parse_settings(["in", f"out/{apart}", "group", "--targets", apart, "--phenotypes", "setup.cfg"])
-    assert settings.targets == (unicodedata.normalize("NFC", "Größe"),)
+    assert settings.group.targets == (unicodedata.normalize("NFC", "Größe"),)
     assert settings.output_dir.name == apart
 
 
@@ -131,7 +131,7 @@ def test_an_option_that_a_level_does_not_use_is_refused_there_and_not_in_a_file(
 def test_resources_and_messages_are_taken_by_every_level():
     line = "--nprocs 2 --mem-mb 100 --omp-nthreads 1 --quiet --random-seed 3"
     line += " --notrack --fs-license-file x --skip-bids-validation"
-    assert {parse_settings(["bids", "out", level, *line.split()]).nprocs for level in LEVELS} == {2}
+    assert {parse_settings(["bids", "out", level, *line.split()]).run.nprocs for level in LEVELS} == {2}
 
 
 @pytest.mark.parametrize("name", ["work", "logs", "encoder"])
@@ -148,29 +148,29 @@ def test_toml_round_trip_reproduces_the_settings(tmp_path):
     path.write_text(chosen.as_toml())
     again = parse_settings([*BASE, "--config-file", str(path)])
     assert again == chosen
-    assert again.configuration_hash() == chosen.configuration_hash()
+    assert again.method.configuration_hash() == chosen.method.configuration_hash()
 
 
 @pytest.mark.parametrize("spelling", ["xcp_d", "xcpd", "XCP-D"])
 def test_a_program_is_known_by_each_of_its_spellings(spelling):
-    assert parse_settings([*BASE, "--config-file", spelling]).convention == "xcp_d"
+    assert parse_settings([*BASE, "--config-file", spelling]).method.convention == "xcp_d"
     sources = ["-d", f"{spelling}=/data/a=b", "fmriprep=/x"]
-    assert parse_settings([*BASE[:-1], "group", *sources]).derivatives == ("xcpd=/data/a=b", "fmriprep=/x")
-    assert parse_settings([*BASE, *sources]).derivatives == tuple(sources[1:])
+    assert parse_settings([*BASE[:-1], "group", *sources]).inputs.derivatives == ("xcpd=/data/a=b", "fmriprep=/x")
+    assert parse_settings([*BASE, *sources]).inputs.derivatives == tuple(sources[1:])
 
 
 @pytest.mark.parametrize("name", ["nilearn", "xcp_d"])
 def test_shipped_configurations_go_by_name_and_the_command_line_wins(name):
     chosen = parse_settings([*BASE, "--config-file", name, "--padding", "even"])
-    assert (chosen.convention, chosen.padding) == (name, "even")
-    assert chosen.filter_order == CONVENTIONS[name].order
+    assert (chosen.method.convention, chosen.method.padding) == (name, "even")
+    assert chosen.method.filter_order == CONVENTIONS[name].order
 
 
 def test_the_command_line_wins_over_the_file(tmp_path):
     path = tmp_path / "c.toml"
     path.write_text('alpha = "0.5"\nlow-pass = 0.1\n')
     chosen = parse_settings([*BASE, "-c", str(path), "--alpha", "0.2"])
-    assert (chosen.alpha, chosen.low_pass) == (0.2, 0.1)
+    assert (chosen.method.alpha, chosen.method.low_pass) == (0.2, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_the_command_line_wins_over_the_file(tmp_path):
 )
 def test_the_exponent_is_a_number_and_its_choice_on_the_cohort_another_option(arguments, expected):
     chosen = parse_settings([*BASE[:-1], "group", *arguments])
-    assert (chosen.alpha, chosen.alpha_selection) == expected
+    assert (chosen.method.alpha, chosen.group.alpha_selection) == expected
 
 
 @pytest.mark.parametrize(
@@ -200,20 +200,20 @@ def test_a_file_may_choose_the_exponent_and_the_command_line_wins(tmp_path, line
     path = tmp_path / "c.toml"
     path.write_text(line)
     chosen = parse_settings([*BASE[:-1], "group", "-c", str(path), *arguments])
-    assert (chosen.alpha, chosen.alpha_selection) == expected
+    assert (chosen.method.alpha, chosen.group.alpha_selection) == expected
 
 
 def test_the_preset_of_the_paper_by_name_asks_for_all_its_analyses(tmp_path):
     line = ["bids", "out", "group"]
-    assert parse_settings(line).analyses == ()
-    assert parse_settings([*line, "--preset", "paper"]).analyses == ("all",)
-    assert parse_settings([*line, "--preset", "cbig"]).analyses == ()
-    assert parse_settings([*line, "--preset", "paper", "--analyses", "qc_fc"]).analyses == ("qc_fc",)
+    assert parse_settings(line).group.analyses == ()
+    assert parse_settings([*line, "--preset", "paper"]).group.analyses == ("all",)
+    assert parse_settings([*line, "--preset", "cbig"]).group.analyses == ()
+    assert parse_settings([*line, "--preset", "paper", "--analyses", "qc_fc"]).group.analyses == ("qc_fc",)
     # The record of a run holds every default, and giving it back repeats that run.
     path = tmp_path / "settings.toml"
     path.write_text(parse_settings(line).as_toml())
     again = parse_settings([*line, "--config-file", str(path)])
-    assert (again.preset, again.analyses) == ("recommended", ())
+    assert (again.group.preset, again.group.analyses) == ("recommended", ())
 
 
 @pytest.mark.parametrize(
@@ -234,8 +234,8 @@ def test_pages_alone_are_refused_with_choices_that_the_outputs_were_not_made_wit
     settings = parse_settings(words)
     settings.record.parent.mkdir(parents=True)
     settings.record.write_text(settings.as_toml())
-    assert parse_settings([*words, "--reports-only"]).fd_thresh == 0.5
-    assert parse_settings([*words[:3], "--reports-only"]).fd_thresh == 0.5
+    assert parse_settings([*words, "--reports-only"]).method.fd_thresh == 0.5
+    assert parse_settings([*words[:3], "--reports-only"]).method.fd_thresh == 0.5
     with pytest.raises(UsageError, match="--strategy is not what the outputs were made with") as told:
         parse_settings([*words, "--reports-only", "--strategy", "36P", "--alpha", "0.5"])
     assert "--alpha is not" in str(told.value)

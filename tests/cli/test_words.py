@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -15,8 +14,7 @@ import pytest
 import fcpower_bids
 from fcpower_bids.cli.parser import OURS, build_parser, options
 from fcpower_bids.errors import UsageError
-from fcpower_bids.settings import LEVELS, Settings, command_of
-from fcpower_bids.settings.options import ALL_LEVELS
+from fcpower_bids.settings import ALL_LEVELS, LEVELS, Settings, command_of
 from tests.command import main, parse_settings
 
 BASE = ["in", "out", "participant"]
@@ -102,7 +100,7 @@ def test_the_order_of_the_places_is_told():
     ("text", "megabytes"), [("8", 8000), ("8G", 8000), ("500M", 500), ("1.5GB", 1500), ("2t", 2_000_000)]
 )
 def test_memory_as_fmriprep_takes_it(text, megabytes):
-    assert parse_settings([*BASE, "--mem", text]).mem_mb == megabytes
+    assert parse_settings([*BASE, "--mem", text]).run.mem_mb == megabytes
     with pytest.raises(UsageError, match="--mem-mb"):
         parse_settings([*BASE, "--mem", "much"])
 
@@ -126,7 +124,7 @@ CHOSEN = {
 
 def test_defaults_resources_and_messages_are_left_out():
     assert command_of(PLAIN.as_dict()) == "fcpower_bids bids out group"
-    assert command_of(replace(PLAIN, nprocs=7, quiet=True, work_dir=Path("/w"), config_file=Path("c")).as_dict()) == (
+    assert command_of(PLAIN.changed(nprocs=7, quiet=True, work_dir=Path("/w"), config_file=Path("c")).as_dict()) == (
         "fcpower_bids bids out group"
     )
     assert command_of({"alpha": 0.5}) == ""
@@ -135,15 +133,15 @@ def test_defaults_resources_and_messages_are_left_out():
 def test_the_command_gives_the_choices_back_without_their_folders(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("scores.tsv").touch()
-    told = command_of(replace(PLAIN, **CHOSEN).as_dict())
+    told = command_of(PLAIN.changed(**CHOSEN).as_dict())
     assert "home" not in told
     places = {name: Path(name).absolute() for name in ("bids", "out", "scores.tsv")}
     chosen = CHOSEN | {"phenotypes": (places["scores.tsv"],), "derivatives": (f"xcpd={Path('xcp_d').absolute()}",)}
     again = parse_settings(shlex.split(told)[1:])
-    assert again == replace(PLAIN, bids_dir=places["bids"], output_dir=places["out"], **chosen)
+    assert again == PLAIN.changed(bids_dir=places["bids"], output_dir=places["out"], **chosen)
 
 
 def test_keys_of_the_file_are_given_by_the_file_that_was_written():
-    chosen = replace(PLAIN, inner_folds=3, folds=4, name="x").as_dict()
+    chosen = PLAIN.changed(inner_folds=3, folds=4, name="x").as_dict()
     assert command_of(chosen) == "fcpower_bids bids out group --name x --folds 4 --config-file settings_group_x.toml"
     assert command_of(chosen, whole=True).endswith("--config-file /home/me/study/out/logs/settings_group_x.toml")

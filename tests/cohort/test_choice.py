@@ -36,7 +36,7 @@ from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, Status,
 from fcpower_bids.settings import Settings
 from tests.planting.participant_outputs import ATLAS, add_embedding, add_output, other_atlas, recording, series_of
 
-SETTINGS = Settings(Path("bids"), Path("out"), "group", min_time=60.0)
+SETTINGS = Settings(Path("bids"), Path("out"), "group").changed(min_time=60.0)
 
 
 def tree(out: Path, *names: str) -> tuple[Connectome, ...]:
@@ -112,7 +112,7 @@ def test_quality_limits(tmp_path):
     )
     assert quality[3].seconds == 80, "from the sidecar"
     assert exclude_by_quality(found, quality, SETTINGS)[0] == [True, True, False, True]
-    keep, rows = exclude_by_quality(found, quality, replace(SETTINGS, max_mean_fd=0.3))
+    keep, rows = exclude_by_quality(found, quality, SETTINGS.changed(max_mean_fd=0.3))
     assert keep == [True, False, False, False]
     assert ["0.400 mm, more than" in rows[0].reason, "58 s are left" in rows[1].reason, "not known" in rows[2].reason]
 
@@ -132,7 +132,7 @@ def parcels_of(missing, **choices):
     missing = np.asarray(missing, dtype=bool)
     scans = [(f"sub-{i}", "n/a") for i in range(len(missing))]
     names = [f"p{i}" for i in range(missing.shape[1])]
-    return choose_parcels(missing, scans, names, replace(SETTINGS, **choices))
+    return choose_parcels(missing, scans, names, SETTINGS.changed(**choices).group)
 
 
 def test_parcels_that_many_lack_go_before_scans_that_lack_many():
@@ -334,7 +334,7 @@ def test_other_matrices_and_foreign_files_are_not_connectomes(tmp_path):
 
 
 def choose(out: Path, **choices):
-    settings = Settings(out / "bids", out, "group", **choices)
+    settings = Settings(out / "bids", out, "group").changed(**choices)
     chosen, notes = choose_connectomes(list_connectomes(out), settings)
     return [one.recording.replace("_space-MNI152NLin2009cAsym", "") for one in chosen], notes
 

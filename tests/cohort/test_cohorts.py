@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -71,7 +70,7 @@ def test_every_loss_is_on_record_and_nothing_is_filled_in(tmp_path):
     listed.write_text("participant_id\treason\nsub-08\tWithdrew\n")
     write_participants(settings.bids_dir / "participants.tsv", 9, score=[1, 2, -9999, 4, 5, 6, None, 8, 9])
     choices = {"max_mean_fd": 0.5, "drop_people_missing": 0.3, "exclude_file": listed, "targets": ("score",)}
-    cohort = load_cohort(replace(settings, **choices))
+    cohort = load_cohort(settings.changed(**choices))
     left_out = {(person, session) for person, session, _ in rows_of(cohort, "recording")}
     twins = {("sub-05", "ses-a"), ("sub-04", "ses-b")}
     assert left_out == {("sub-01", "ses-a"), ("sub-02", "ses-a"), ("sub-08", "ses-a"), ("sub-08", "ses-b")} | twins
@@ -111,7 +110,7 @@ def test_without_any_phenotype_table_there_is_still_a_cohort(tmp_path):
     ],
 )
 def test_bad_choices_are_one_sentence_and_write_nothing(tmp_path, choices, words):
-    settings = replace(make_outputs(tmp_path), **choices)
+    settings = make_outputs(tmp_path).changed(**choices)
     with pytest.raises(DatasetError, match=words) as caught:
         load_cohort(settings)
     assert caught.value.exit_code == 3
@@ -135,7 +134,7 @@ def test_parcels_are_those_of_the_kept_scans(tmp_path):
     settings = make_outputs(tmp_path, people=4)
     for name, missing in (("sub-01_ses-a", (0,)), ("sub-02_ses-a", (0,)), ("sub-03_ses-a", (3,))):
         add_output(settings.output_dir, name, series_of(1000 + int(name[5]), missing=missing))
-    cohort = load_cohort(replace(settings, drop_parcels_missing_in=0.2, drop_people_missing=0.0))
+    cohort = load_cohort(settings.changed(drop_parcels_missing_in=0.2, drop_people_missing=0.0))
     assert cohort.parcels == PARCELS[1:]
     assert ("sub-03", "ses-a") not in set(zip(cohort.scans["participant_id"], cohort.scans["session"], strict=True))
     assert cohort.edges.shape == (7, (P - 1) * (P - 2) // 2)
@@ -148,7 +147,7 @@ def test_what_the_application_wrote_is_a_cohort(tmp_path, monkeypatch):
     truth = make_dataset(bids, DemoDesign.tiny(sessions=1))
     monkeypatch.setattr("fcpower_bids.workflows.participant._report", lambda *_, **__: None)
     assert main([str(bids), str(out), "participant", "--atlas", "builtin", "--nprocs", "1", "-q"]) == 0
-    cohort = load_cohort(Settings(bids, out, "group", min_time=60.0))
+    cohort = load_cohort(Settings(bids, out, "group").changed(min_time=60.0))
     assert cohort.scans["participant_id"].tolist() == ["sub-01", "sub-02"]
     assert cohort.edges.shape == (2, 60 * 59 // 2)
     (path,) = out.glob("sub-02/ses-a/func/*_stat-pearsoncorrelation_relmat.tsv")

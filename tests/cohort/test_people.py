@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from fcpower_bids.cohort.people import Phenotypes, load_phenotypes, remove_codes
 from fcpower_bids.cohort.phenotype_columns import resolve_columns
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Group, Settings
 
 
 def put(path: Path, text: str) -> Path:
@@ -26,7 +25,7 @@ def put(path: Path, text: str) -> Path:
 
 
 def load(root: Path, people=("sub-01", "sub-02"), sessions=("n/a",), **choices):
-    return load_phenotypes(replace(Settings(root, root / "out", "group"), **choices), dict.fromkeys(people, sessions))
+    return load_phenotypes(Settings(root, root / "out", "group").changed(**choices), dict.fromkeys(people, sessions))
 
 
 def test_all_tables_are_merged_by_person(tmp_path):
@@ -114,10 +113,10 @@ def test_a_table_of_a_spreadsheet_gives_the_numbers_of_the_plain_one(tmp_path):
 
 def test_a_level_written_in_two_ways_is_named(tmp_path):
     put(tmp_path / "participants.tsv", "participant_id\tsex\n1\tF\n2\tf\n3\tM\n4\tm\n")
-    choices = replace(Settings(tmp_path, tmp_path / "out", "group"), covariates=("sex",))
+    choices = Settings(tmp_path, tmp_path / "out", "group").changed(covariates=("sex",))
     found = load_phenotypes(choices, {})
     with pytest.raises(DatasetError, match=r"'sex' writes one level in several ways \(F, M, f, m\)"):
-        resolve_columns(found, found.frame, choices)
+        resolve_columns(found, found.frame, choices.group)
 
 
 def test_a_code_of_a_column_that_no_table_has_is_refused(tmp_path):
@@ -215,8 +214,8 @@ FRAME = pd.DataFrame(
 
 
 def resolve(conflicts=None, **choices):
-    settings = replace(Settings(Path("bids"), Path("out"), "group"), **choices)
-    return resolve_columns(Phenotypes(FRAME, tuple(FRAME.columns), conflicts or {}), FRAME, settings)
+    settings = Settings(Path("bids"), Path("out"), "group").changed(**choices)
+    return resolve_columns(Phenotypes(FRAME, tuple(FRAME.columns), conflicts or {}), FRAME, settings.group)
 
 
 def test_targets_default_to_the_numeric_columns_that_vary_and_have_no_other_role():
@@ -229,7 +228,7 @@ def test_targets_default_to_the_numeric_columns_that_vary_and_have_no_other_role
 def test_named_targets_keep_their_order_and_composites_alone_need_none():
     assert resolve(targets=("score", "age", "score")).targets == ("score", "age")
     assert resolve(targets=("g=age,score",)).targets == ()
-    assert Settings(Path(), Path(), "group", targets=("g=age, score",)).composites == {"g": ("age", "score")}
+    assert Group(targets=("g=age, score",)).composites == {"g": ("age", "score")}
 
 
 def test_two_levels_are_coded_alphabetically_and_it_is_said():
@@ -293,7 +292,7 @@ def test_a_column_that_cannot_be_used_is_one_sentence(choices, words):
 def test_a_table_of_strangers_is_blamed_for_their_names_and_not_for_the_column():
     frame = pd.concat([FRAME[["age"]], pd.DataFrame({"iq": [100.0, 120.0]}, index=["sub-X1", "sub-X2"])])
     with pytest.raises(DatasetError, match=r"'iq' is known for 2 people without scans \(such as sub-X1\), .*sub-1\)"):
-        resolve_columns(Phenotypes(frame), frame.loc[FRAME.index], Settings(Path(), Path(), "group", targets=("iq",)))
+        resolve_columns(Phenotypes(frame), frame.loc[FRAME.index], Group(targets=("iq",)))
 
 
 def test_all_problems_are_told_at_once():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -37,7 +36,7 @@ NAMES = ("sub-01", "sub-02", "sub-03")
 @pytest.fixture
 def tree(tmp_path):
     paths = [add_output(tmp_path / "out", name, series_of(i)) for i, name in enumerate(NAMES)]
-    return paths, Settings(tmp_path, tmp_path / "out", "group", quiet=True)
+    return paths, Settings(tmp_path, tmp_path / "out", "group").changed(quiet=True)
 
 
 def values(edges):
@@ -66,7 +65,7 @@ def test_processes_give_the_same(tree, monkeypatch):
     paths, settings = tree
     alone = values(read_edges(paths, settings))
     monkeypatch.setattr(cohort_scans, "WORTH_PROCESSES", 1)
-    together = values(read_edges(paths, replace(settings, nprocs=2)))
+    together = values(read_edges(paths, settings.changed(nprocs=2)))
     np.testing.assert_array_equal(alone, together)
 
 
@@ -110,7 +109,7 @@ def edges_of(series):
 
 
 def load(out, **choices):
-    settings = replace(Settings(out, out, "group", quiet=True), **choices)
+    settings = Settings(out, out, "group").changed(quiet=True, **choices)
     found = list_connectomes(out)
     edges = read_edges([one.path for one in found], settings)
     scans, rows = group_scans([Run(one, read_quality(one), place) for place, one in enumerate(found)])

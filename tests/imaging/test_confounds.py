@@ -231,7 +231,7 @@ def test_a_wrong_file_is_refused_in_one_sentence_with_its_name(tmp_path, text, m
 T, P, TR = 200, 4, 2.0
 BLANK = ("n/a",) * P
 ATLAS = Atlas((("atlas", "x"),), Path("x.nii.gz"), "MNI", tuple(range(1, P + 1)), ("a", "b", "c", "d"), BLANK, BLANK)
-WHOLE = Settings(Path("in"), Path("out"), "participant", strategy="none", dummy_scans="0", fd_thresh=0.0)
+WHOLE = Settings(Path("in"), Path("out"), "participant").changed(strategy="none", dummy_scans="0", fd_thresh=0.0)
 
 
 @pytest.fixture
@@ -253,7 +253,7 @@ def parcels():
 
 
 def clean(recording, parcels, **choices):
-    cleaning, (series,) = clean_recording(recording, [ATLAS.name], [parcels], replace(WHOLE, **choices))
+    cleaning, (series,) = clean_recording(recording, [ATLAS.name], [parcels], WHOLE.changed(**choices).method)
     return cleaning, series
 
 

@@ -42,37 +42,37 @@ def chosen(tmp_path):
     state = {key: 0.05 * torch.randn(shape, generator=generator) for key, shape in published_shapes().items()}
     torch.save({"online_network_state_dict": state}, tmp_path / "best_model.pth")
     given = {"encoder": "brainmass", "encoder_weights": str(tmp_path / "best_model.pth"), "encoder_protocol": "paper"}
-    return Settings(tmp_path, tmp_path, "participant", **given)
+    return Settings(tmp_path, tmp_path, "participant").changed(**given)
 
 
 def test_the_choices_of_the_user_reach_the_encoder(chosen, tmp_path):
     atlas = label_image(tmp_path / "mine.nii.gz", ORDER.names, ORDER.coordinates)
     with pytest.raises(UsageError, match="read their licence"):
-        _encoder(chosen, atlas)
-    settings = replace(chosen, accept_encoder_licence=True)
-    encoder = _encoder(settings, atlas)
+        _encoder(chosen.method, atlas)
+    settings = chosen.changed(accept_encoder_licence=True)
+    encoder = _encoder(settings.method, atlas)
     assert encoder.embed([np.random.default_rng(0).standard_normal((50, 100))], atlas.names, 2.0).shape == (1, 800)
-    facts = encoder.provenance(settings.encoder_read)
+    facts = encoder.provenance(settings.method.encoder_read)
     assert (facts["name"], facts["protocol"], facts["n_parameters"]) == ("brainmass", "paper", 7_241_576)
     assert (facts["n_parcels"], facts["read"]) == (100, "whole recording (paper protocol)")
     with pytest.raises(UsageError, match="the functional gradients"):
-        _encoder(replace(settings, encoder="brain-jepa", encoder_aux=(tmp_path,)), atlas)
+        _encoder(settings.changed(encoder="brain-jepa", encoder_aux=(tmp_path,)).method, atlas)
 
 
 def test_an_atlas_with_names_of_its_own_is_found_by_place(chosen, tmp_path):
     """The same recording with its columns shuffled and renamed has the same embedding."""
-    settings = replace(chosen, accept_encoder_licence=True)
+    settings = chosen.changed(accept_encoder_licence=True)
     named = label_image(tmp_path / "named.nii.gz", ORDER.names, ORDER.coordinates)
     shuffle = np.random.default_rng(1).permutation(100)
     mine = label_image(tmp_path / "mine.nii.gz", [f"roi{i}" for i in range(100)], ORDER.coordinates[shuffle])
     series = np.random.default_rng(0).standard_normal((60, 100))
     np.testing.assert_array_equal(
-        _encoder(settings, mine).embed([series[:, shuffle]], mine.names, 2.0),
-        _encoder(settings, named).embed([series], named.names, 2.0),
+        _encoder(settings.method, mine).embed([series[:, shuffle]], mine.names, 2.0),
+        _encoder(settings.method, named).embed([series], named.names, 2.0),
     )
     elsewhere = label_image(tmp_path / "elsewhere.nii.gz", mine.names, ORDER.coordinates + 20)
     with pytest.raises(CheckpointError, match=r"Neither names nor coordinates .* use --atlas Schaefer100"):
-        _encoder(settings, elsewhere)
+        _encoder(settings.method, elsewhere)
 
 
 def embed(folder, settings, atlases):
@@ -89,9 +89,9 @@ def embed(folder, settings, atlases):
     node = Embed(
         series=series,
         atlases=[str(describe_atlas(atlas, folder)) for atlas in atlases],
-        encoder=settings.encoder,
-        encoder_weights=settings.encoder_weights,
-        encoder_protocol=settings.encoder_protocol,
+        encoder=settings.method.encoder,
+        encoder_weights=settings.method.encoder_weights,
+        encoder_protocol=settings.method.encoder_protocol,
         accept_encoder_licence=True,
     )
     (folder / "node").mkdir(exist_ok=True)
@@ -101,7 +101,7 @@ def embed(folder, settings, atlases):
 
 
 def test_an_atlas_that_is_not_that_of_the_encoder_is_skipped_beside_one_that_is(chosen, tmp_path):
-    settings = replace(chosen, accept_encoder_licence=True)
+    settings = chosen.changed(accept_encoder_licence=True)
     named = label_image(tmp_path / "named.nii.gz", ORDER.names, ORDER.coordinates)
     other = label_image(tmp_path / "other.nii.gz", [f"roi{i}" for i in range(100)], ORDER.coordinates + 20)
     other = replace(other, entities=(("atlas", "Other"),))
@@ -126,4 +126,4 @@ def test_an_atlas_that_is_not_that_of_the_encoder_is_skipped_beside_one_that_is(
     ],
 )
 def test_only_what_changes_the_numbers_and_is_not_the_default_is_in_the_label(tmp_path, choices, label):
-    assert embedding_label(Settings(tmp_path, tmp_path, "participant", **choices)) == label
+    assert embedding_label(Settings(tmp_path, tmp_path, "participant").changed(**choices).method) == label

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -56,9 +55,11 @@ def test_the_atlas_is_copied_once_with_its_table(tmp_path):
 
 
 def test_every_label_of_a_run_is_described_and_those_of_earlier_runs_stay(tmp_path):
-    first = Settings(tmp_path, tmp_path / "out", "participant", transforms=("power", "fisher_z", "partial_correlation"))
+    first = Settings(tmp_path, tmp_path / "out", "participant").changed(
+        transforms=("power", "fisher_z", "partial_correlation")
+    )
     prepare_dataset(first, {})
-    prepare_dataset(dataclasses.replace(first, transforms=("degree",), encoder="brain-jepa"), {})
+    prepare_dataset(first.changed(transforms=("degree",), encoder="brain-jepa"), {})
     table = read_table(tmp_path / "out" / "descriptions.tsv").set_index("desc_id")["description"]
     assert {"desc-power0p35", "desc-fisherz", "desc-degree", "desc-brainjepa", "desc-spectrum"} <= set(table.index)
     assert table.is_unique

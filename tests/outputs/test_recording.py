@@ -28,18 +28,18 @@ def finish_recording(output_dir: Path, results: Results, fingerprint: str) -> St
 def results(tmp_path):
     bold = tmp_path / "in" / "sub-01_space-MNI_res-2_desc-preproc_bold.nii.gz"
     recording = Recording(bold, (("sub", "01"), ("space", "MNI"), ("res", "2")), 2.0)
-    settings = Settings(
-        tmp_path / "in", tmp_path / "out", "participant", transforms=("power", "log_euclidean"), eigenvalue_floor=0.01
+    settings = Settings(tmp_path / "in", tmp_path / "out", "participant").changed(
+        transforms=("power", "log_euclidean"), eigenvalue_floor=0.01
     )
     clean = np.random.default_rng(0).standard_normal((90, P))
     clean[:, 3] = np.nan
     series = ParcelSeries(np.array([1, 1, 1, 0.2, 1]), np.empty((100, P)), clean, np.empty((0, 0)))
     found = {"fc": connectivity_of(clean, NAMES)}
-    for name in settings.transforms:
-        found[name] = transform_recording(make_transform(name, settings), found["fc"][0], clean, NAMES)
+    for name in settings.method.transforms:
+        found[name] = transform_recording(make_transform(name, settings.method), found["fc"][0], clean, NAMES)
     cleaning = make_cleaning(notes=("A note.",))
     datasets = {"fmriprep": tmp_path / "in"}
-    return Results(recording, (ATLAS,), settings, datasets, cleaning, [series], [found], [{}])
+    return Results(recording, (ATLAS,), settings.method, datasets, cleaning, [series], [found], [{}])
 
 
 def test_an_embedding_that_fails_has_a_status_of_its_own(results, tmp_path):

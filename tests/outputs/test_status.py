@@ -23,7 +23,7 @@ def case(tmp_path):
     output = tmp_path / "out" / "sub-01" / "x.tsv"
     output.parent.mkdir(parents=True)
     output.write_text("x")
-    mark = status.fingerprint(recording, chosen, (), None)
+    mark = status.fingerprint(recording, chosen.method, (), None)
     done = status.Status(recording.name, status.DONE, "write", fingerprint=mark, outputs=("sub-01/x.tsv",))
     status.write_status(chosen.output_dir, done)
     return recording, chosen, output
@@ -34,15 +34,16 @@ def test_an_atlas_is_known_by_its_content(case, tmp_path):
     image = tmp_path / "atlas.nii"
     image.write_bytes(b"labels")
     atlas = Atlas((("atlas", "X"),), image, "MNI", (1, 2), ("a", "b"), ("n/a",) * 2, ("n/a",) * 2)
-    mark = status.fingerprint(recording, chosen, [atlas], None)
+    mark = status.fingerprint(recording, chosen.method, [atlas], None)
     os.utime(image, (0, 0))
-    assert status.fingerprint(recording, chosen, [atlas], None) == mark
+    assert status.fingerprint(recording, chosen.method, [atlas], None) == mark
     moved = replace(atlas, image=Path(shutil.copy(image, tmp_path / "copy.nii")))
-    assert status.fingerprint(recording, chosen, [moved], None) == mark
+    assert status.fingerprint(recording, chosen.method, [moved], None) == mark
     others = [replace(atlas, names=("b", "a")), replace(atlas, labels=(2, 1))]
     image.write_bytes(b"LABELS")
     marks = {
-        status.fingerprint(recording, chosen, atlases, None) for atlases in ([atlas], *([one] for one in others), [])
+        status.fingerprint(recording, chosen.method, atlases, None)
+        for atlases in ([atlas], *([one] for one in others), [])
     }
     assert len(marks | {mark}) == 5
 
@@ -56,13 +57,13 @@ def test_not_finished_when_weights_or_what_comes_with_them_changed(case, tmp_pat
     for name in (weights, "gradients.csv", "README.md"):
         (folder / name).write_text("before")
     named = (folder, folder) if in_folder else (folder / weights, folder / "gradients.csv")
-    chosen = replace(chosen, encoder="brain-jepa", encoder_weights=str(named[0]), encoder_aux=(named[1],))
-    seen = {status.fingerprint(recording, chosen, (), None)}
+    chosen = chosen.changed(encoder="brain-jepa", encoder_weights=str(named[0]), encoder_aux=(named[1],))
+    seen = {status.fingerprint(recording, chosen.method, (), None)}
     (folder / "README.md").write_text("something else")
-    assert status.fingerprint(recording, chosen, (), None) in seen
+    assert status.fingerprint(recording, chosen.method, (), None) in seen
     for name in (weights, "gradients.csv"):
         (folder / name).write_text("something else")
-        mark = status.fingerprint(recording, chosen, (), None)
+        mark = status.fingerprint(recording, chosen.method, (), None)
         assert mark not in seen
         seen.add(mark)
 

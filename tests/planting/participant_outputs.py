@@ -90,7 +90,7 @@ def make_outputs(root: Path, people: int = 6, sessions: str = "ab") -> Settings:
     table = pd.DataFrame({"index": ATLAS.labels, "name": ATLAS.names, "network": ATLAS.networks})
     write_table(folder / f"tpl-{ATLAS.space}_{ATLAS.name}_dseg.tsv", table)
     write_participants(root / "bids" / "participants.tsv", people)
-    return Settings(root / "bids", out, "group", min_time=60.0)
+    return Settings(root / "bids", out, "group").changed(min_time=60.0)
 
 
 def write_participants(path: Path, people: int = 6, **columns) -> Path:

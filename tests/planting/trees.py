@@ -77,4 +77,4 @@ def add_run(root: Path, run: str, *grids: str, bold: bytes | None = None) -> Pat
 
 
 def settings(bids_dir: Path, **choices) -> Settings:
-    return Settings(bids_dir, bids_dir.parent / "out", "participant", **choices)
+    return Settings(bids_dir, bids_dir.parent / "out", "participant").changed(**choices)

@@ -214,10 +214,10 @@ def test_page_and_card_say_the_verdict_and_the_command(run):
     command = shlex.split(html.unescape(page.partition('<code id="command">')[2].partition("</code>")[0]))
     record = out / "logs" / command[command.index("--config-file") + 1]
     again = parse_settings([*command[1:-2], "--config-file", str(record)])
-    assert (again.level, again.random_seed) == ("pretrain", 0)
+    assert (again.level, again.method.random_seed) == ("pretrain", 0)
     for name in ("steps", "learning_rate", "held_out"):
         value = LEARNING[LEARNING.index(f"--{name.replace('_', '-')}") + 1]
-        assert str(getattr(again, name)) == value
+        assert str(again[name]) == value
     assert str(out.parent) not in page
     card = load_encoder("fbert", out / "encoder" / "model")
     assert card.card.verdict == facts["Verdict"] == card.provenance()["verdict"]

@@ -126,7 +126,7 @@ def write_further(settings: Settings, cohort: Cohort) -> None:
     ).items():
         write_one(group, name, table)
     analyse = ANALYSES["alpha_selection"]
-    both = [analyse(cohort, replace(settings, alpha_selection=choice)) for choice in ("grid", "align")]
+    both = [analyse(cohort, settings.changed(alpha_selection=choice)) for choice in ("grid", "align")]
     for name, table in both[0].items():
         frame = pd.concat([one[name].frame for one in both], ignore_index=True)
         write_one(group, name, Table(frame, table.spec, both[0][name].facts | both[1][name].facts))
@@ -157,9 +157,9 @@ def write_quality(settings: Settings, cohort: Cohort) -> None:
 
 def write_group_outputs(folder: Path) -> Settings:
     """Write everything that the page of a cohort is made from."""
-    settings = replace(Settings(folder / "bids", folder / "out", "group"), **SETTINGS)
+    settings = Settings(folder / "bids", folder / "out", "group").changed(**SETTINGS)
     cohort = make_cohort()
     write_group(settings, cohort, ("prediction", "qc_fc"))
-    write_group(replace(settings, alpha_selection="grid"), cohort, ("alpha_selection", "fingerprinting"))
+    write_group(settings.changed(alpha_selection="grid"), cohort, ("alpha_selection", "fingerprinting"))
     write_quality(settings, cohort)
     return settings

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fcpower_bids.imaging.strategies import load_strategy, strategy_names
 from fcpower_bids.reports.methods import AtlasFacts, all_references, cited_keys, methods_text, to_html, write_methods
-from fcpower_bids.settings import METHOD_SECTIONS, Settings
+from fcpower_bids.settings import METHOD_SECTIONS, Method, Settings
 
 PLAIN = Settings(Path("bids"), Path("out"), "participant")
-RICH = replace(
-    PLAIN,
+RICH = PLAIN.changed(
     transforms=("power", "log_euclidean"),
     motion_filter_type="notch",
     band_stop_min=12.0,
@@ -59,25 +57,25 @@ WITHOUT_SENTENCE = {"atlas_dir", "accept_encoder_licence"}
 
 def sentences(settings: Settings, **known: object) -> str:
     text = methods_text(settings, **known)
-    return text.replace(settings.configuration_hash(), "HASH")
+    return text.replace(settings.method.configuration_hash(), "HASH")
 
 
 def test_every_option_of_the_method_is_tried_here():
-    options = {field.name for field in dataclasses.fields(Settings) if field.metadata.get("section") in METHOD_SECTIONS}
+    options = {field.name for field in dataclasses.fields(Method) if field.metadata["section"] in METHOD_SECTIONS}
     assert options - WITHOUT_SENTENCE <= OTHER.keys() | OF_PUBLISHED.keys()
 
 
 @pytest.mark.parametrize("name", sorted(OTHER))
 def test_every_option_changes_its_sentence_and_little_else(name):
-    before, after = sentences(RICH).splitlines(), sentences(replace(RICH, **{name: OTHER[name]})).splitlines()
+    before, after = sentences(RICH).splitlines(), sentences(RICH.changed(**{name: OTHER[name]})).splitlines()
     changed = [line for line in after if line not in before]
     assert 1 <= len(changed) <= 3, changed
 
 
 @pytest.mark.parametrize("name", sorted(OF_PUBLISHED))
 def test_every_option_of_a_published_encoder_changes_its_sentence(name):
-    published = replace(RICH, encoder="brain-jepa")
-    before, after = sentences(published), sentences(replace(published, **{name: OF_PUBLISHED[name]}))
+    published = RICH.changed(encoder="brain-jepa")
+    before, after = sentences(published), sentences(published.changed(**{name: OF_PUBLISHED[name]}))
     changed = [line for line in after.splitlines() if line not in before.splitlines()]
     assert len(changed) == 1, changed
 
@@ -102,14 +100,14 @@ def test_every_option_of_a_published_encoder_changes_its_sentence(name):
     ],
 )
 def test_what_was_not_done_is_not_told(choice, expected, absent):
-    text = sentences(replace(PLAIN, **choice))
+    text = sentences(PLAIN.changed(**choice))
     assert expected in text
     assert absent not in text
 
 
 @pytest.mark.parametrize("name", strategy_names())
 def test_strategies_tell_their_own_sentence_and_all_their_references_are_known(name):
-    text = sentences(replace(PLAIN, strategy=name))
+    text = sentences(PLAIN.changed(strategy=name))
     strategy = load_strategy(name)
     assert strategy.methods.removesuffix(".") in text
     assert ". [@" not in text  # citations stand before the full stop
@@ -122,7 +120,7 @@ def test_strategies_tell_their_own_sentence_and_all_their_references_are_known(n
 def test_a_reference_that_nobody_knows_is_given_by_its_doi(tmp_path):
     own = tmp_path / "own.yml"
     own.write_text("methods: The only regressor was time [@nobody].\ncolumns: [trans_x]\nreferences: [10.1/x]\n")
-    settings = replace(PLAIN, strategy=str(own))
+    settings = PLAIN.changed(strategy=str(own))
     assert "(doi: 10.1/x)" in methods_text(settings)
     assert "(nobody)" in to_html(methods_text(settings), all_references())
 
@@ -139,7 +137,7 @@ def test_the_atlases_in_use_are_described():
 
 
 def test_what_made_the_input_is_named_and_cited(tmp_path):
-    settings = replace(PLAIN, output_dir=tmp_path)
+    settings = PLAIN.changed(output_dir=tmp_path)
     assert "esteban2019" not in methods_text(settings)
     made_by = [{"Name": "fcpower_bids"}, {"Name": "fMRIPrep", "Version": "25.1.0"}]
     (tmp_path / "dataset_description.json").write_text(json.dumps({"GeneratedBy": made_by}))
@@ -147,7 +145,7 @@ def test_what_made_the_input_is_named_and_cited(tmp_path):
 
 
 def test_three_files_with_the_cc0_note_and_the_entries_that_are_cited(tmp_path):
-    settings = replace(PLAIN, output_dir=tmp_path)
+    settings = PLAIN.changed(output_dir=tmp_path)
     files = {path.suffix: path.read_text(encoding="utf-8") for path in write_methods(settings)}
     assert set(files) == {".md", ".html", ".bib"}
     assert all("CC0" in files[ending] for ending in (".md", ".html"))

@@ -212,7 +212,7 @@ def test_a_problem_says_where_it_is_and_what_to_do():
 def test_the_facts_are_those_of_the_tables(written, troubled_demo):
     settings, truth = written[0], troubled_demo[1]
     accounts, embeddings = read_accounts(settings.output_dir, "02")
-    verdict = judge(accounts, embeddings, settings.configuration_hash())
+    verdict = judge(accounts, embeddings, settings.method.configuration_hash())
     facts = dict(verdict.facts)
     assert facts["Recordings"] == "2 used, 1 excluded, 1 failed"
     kept = sum(volumes_of(settings, f"sub-02_ses-{letter}")["kept"].sum() for letter in "ab") * 2.5 / 60
@@ -229,7 +229,9 @@ def test_the_facts_are_those_of_the_tables(written, troubled_demo):
 def test_every_step_of_the_workflow_has_words(tmp_path):
     from fcpower_bids.workflows.recording import init_recording_wf
 
-    workflow = init_recording_wf(Settings(tmp_path, tmp_path, "participant", encoder="random-init"), tmp_path, {}, "x")
+    workflow = init_recording_wf(
+        Settings(tmp_path, tmp_path, "participant").changed(encoder="random-init").method, tmp_path, {}, "x"
+    )
     steps = set(workflow.list_node_names()) - {"inputnode", "outputnode"}
     assert len(steps) >= 6
     assert steps <= STAGES.keys()

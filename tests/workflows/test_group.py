@@ -6,7 +6,6 @@ import gzip
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -32,7 +31,7 @@ def settings(tmp_path):
     for person in range(8):
         name = f"sub-{person + 1:02d}_ses-a"
         add_output(made.output_dir, name, series_of(100 * person + ord("a")), mean_fd=0.1 + 0.02 * person)
-    return replace(made, **CHOICES)
+    return made.changed(**CHOICES)
 
 
 @pytest.fixture
@@ -47,7 +46,7 @@ def lines(settings, capsys):
 
     def run(**choices) -> list[str]:
         capsys.readouterr()
-        run_group(replace(settings, **choices))
+        run_group(settings.changed(**choices))
         return [line for line in capsys.readouterr().err.splitlines() if line]
 
     return run
@@ -237,7 +236,7 @@ def test_by_default_fewer_people_than_the_folds_of_a_protocol_are_identified_all
 )
 def test_what_the_last_analysis_would_refuse_is_refused_before_the_first(settings, last, choices, words):
     with pytest.raises(DatasetError, match=f"{last}: .*{words}"):
-        run_group(replace(settings, analyses=("fingerprinting", last), **choices))
+        run_group(settings.changed(analyses=("fingerprinting", last), **choices))
     assert not (settings.output_dir / "group" / "identification.tsv").exists()
 
 

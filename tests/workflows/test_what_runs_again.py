@@ -15,7 +15,7 @@ from fcpower_bids.imaging import streaming
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.interfaces.nodes import Step, Transform
 from fcpower_bids.outputs import status
-from fcpower_bids.settings import METHOD_SECTIONS, Participant
+from fcpower_bids.settings import METHOD_SECTIONS, Method
 from fcpower_bids.workflows import participant
 from tests.running import run_app
 
@@ -76,12 +76,12 @@ def test_what_is_finished_is_not_read_again(dataset, tmp_path, counted):
 def replaced(pattern: str) -> Callable[[Path, pytest.MonkeyPatch], tuple[str, ...]]:
     """Another file of the same content."""
 
-    def replace(folder: Path, _: pytest.MonkeyPatch) -> tuple[str, ...]:
+    def write_again(folder: Path, _: pytest.MonkeyPatch) -> tuple[str, ...]:
         (path,) = (folder / "in").rglob(f"sub-01_ses-a_{pattern}")
         path.write_bytes(path.read_bytes())
         return ()
 
-    return replace
+    return write_again
 
 
 def one_more_atlas(folder: Path, _: pytest.MonkeyPatch) -> tuple[str, ...]:
@@ -161,12 +161,12 @@ def test_what_runs_again_is_what_the_table_says(finished, counted, monkeypatch, 
     assert nodes == {**dict.fromkeys(runs, 1), **expected}
 
 
-CHOSEN = [field.name for field in fields(Participant) if field.metadata.get("section") in METHOD_SECTIONS]
+CHOSEN = [field.name for field in fields(Method) if field.metadata.get("section") in METHOD_SECTIONS]
 
 
 @pytest.mark.parametrize("name", CHOSEN)
 def test_every_choice_of_the_method_is_in_the_fingerprint_of_a_recording(name):
-    plain = Participant()
+    plain = Method()
     value = getattr(plain, name)
     other = (not value) if isinstance(value, bool) else (Path("x"),) if isinstance(value, tuple) else f"{value}1"
     assert replace(plain, **{name: other}).configuration_hash() != plain.configuration_hash()

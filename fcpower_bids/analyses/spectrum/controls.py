@@ -43,7 +43,7 @@ from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.resources import available_bytes
-from fcpower_bids.settings import Analysis
+from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.stateless import Cholesky, LogCholesky
 
 Filter = Callable[[FloatArray, float], FloatArray]
@@ -93,14 +93,14 @@ FACTS = {
 }
 
 
-def prepare(cohort: Cohort, settings: Analysis) -> Study:
+def prepare(cohort: Cohort, settings: Settings) -> Study:
     """Open the study; refuses another kernel, and what allows no prediction."""
-    if settings.kernel != "correlation":
+    if settings.group.kernel != "correlation":
         raise Unfit("The spectral controls are those of the correlation kernel; leave out --kernel.")
-    return open_study(cohort, dataclasses.replace(settings, representations=(FC, FC_POWER)))
+    return open_study(cohort, settings.changed(representations=(FC, FC_POWER)))
 
 
-def analyse_controls(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
+def analyse_controls(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     """Predict from filtered spectra, other kernels, a shared basis and features that merely identify people.
 
     Source: the paper, Table "top-k eigenvectors" and Appendix "Where the gain comes from". Raises Unfit.
@@ -127,7 +127,7 @@ class Controls:
     """The controls in the order of the table, from one eigendecomposition per person."""
 
     def __init__(self, study: Study) -> None:
-        self.study, self.alpha = study, study.settings.alpha
+        self.study, self.alpha = study, study.settings.method.alpha
         self.connectivity = combine_scans(study.cohort, study.people.scans, study.settings)
         self.family = PowerFamily(self.connectivity, study.settings, keep=True)
 
@@ -137,7 +137,7 @@ class Controls:
         yield from self._filtered()
         yield from self._random_filters()
         learned = cache(lambda: LearnedFilters(self.study, self.family))
-        for name in FORMS if self.study.settings.slow_controls else ():
+        for name in FORMS if self.study.settings.group.slow_controls else ():
             about: dict[str, Any] = {"control": "learned_filter", "weighting": "other"}
             yield name, lambda name=name: learned().validate(name), about  # type: ignore[misc]
         features = self.family.features(self.alpha)
@@ -187,14 +187,14 @@ class Controls:
         # Every panel needs all eigenvectors: where these are not kept, few and large panels.
         most = PANEL_BYTES if self.family.spectra is not None else available_bytes()
         grams = filter_grams(lambda: (vectors for _, vectors in self.family.each_spectrum()), basis, np.float32, most)
-        drawn = random_heights(N_RANDOM_FILTERS, self.study.settings.random_seed)
+        drawn = random_heights(N_RANDOM_FILTERS, self.study.settings.method.random_seed)
         for number, (monotone, heights) in enumerate(drawn, start=1):
             make = self._regress(partial(grams.kernel, heights))
             yield f"random_{number}", make, {**about, "number": number, "monotone": monotone}
 
     def identity(self) -> Iterator[Row]:
         """Features that merely identify people."""
-        n, rng = len(self.study.people.names), np.random.default_rng(self.study.settings.random_seed)
+        n, rng = len(self.study.people.names), np.random.default_rng(self.study.settings.method.random_seed)
         for name, features in (("one_hot", np.eye(n)), ("random_embedding", rng.standard_normal((n, EMBEDDING_SIZE)))):
             solver = self._correlate(name, partial(np.asarray, features))()
             result, predicted = cross_validate(solver, self.study, name), []
@@ -349,14 +349,14 @@ def rbf_kernel(squared: FloatArray) -> FloatArray:
     return np.asarray(np.exp(-squared / (2 * median)))
 
 
-def squared_distances(metric: str, family: PowerFamily, settings: Analysis) -> FloatArray:
+def squared_distances(metric: str, family: PowerFamily, settings: Settings) -> FloatArray:
     """Squared distances (n, n) between the connectomes of all pairs under one of `METRICS`. Raises Unfit."""
-    (n, n_edges), remedy = family.connectivity.shape, settings.full_rank_remedy
+    (n, n_edges), remedy = family.connectivity.shape, settings.method.full_rank_remedy
     embedded: FloatArray = np.empty((n, n_edges + family.n_parcels))
     images: Iterator[FloatArray]
     if metric in ("power_euclidean", "log_euclidean"):
         power = metric == "power_euclidean"
-        weigh = modes(0, family.n_parcels, settings.alpha) if power else logarithm(*remedy.values())
+        weigh = modes(0, family.n_parcels, settings.method.alpha) if power else logarithm(*remedy.values())
         images = (spectral_map(*spectrum, weigh(spectrum[0], family.tolerance)) for spectrum in family.each_spectrum())
     else:
         images = map(family.connectivity.connectome, range(n))

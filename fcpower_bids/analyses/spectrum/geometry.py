@@ -19,7 +19,7 @@ from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import TABLES
-from fcpower_bids.settings import Analysis
+from fcpower_bids.settings import Settings
 
 PATH = tuple(round(0.05 * step, 2) for step in range(21))
 """Exponents, or diffusion times, of the paths; that of --alpha is added."""
@@ -47,13 +47,13 @@ class Spectra(NamedTuple):
     tolerance: float  # share of the largest up to which an eigenvalue counts as zero
 
 
-def prepare(cohort: Cohort, settings: Analysis) -> None:
+def prepare(cohort: Cohort, settings: Settings) -> None:
     """Refuse a cohort without scans."""
     if not len(cohort.scans):
         raise Unfit("There is no scan whose spectrum could be described.")
 
 
-def analyse_geometry(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
+def analyse_geometry(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     """Describe the spectra of a cohort between the identity (alpha = 0), FC^alpha and FC (alpha = 1).
 
     Source: the paper, Figures "powermap", "heat" and "geo" and the figure of the scaled eigenvectors; Appendices "The
@@ -61,7 +61,7 @@ def analyse_geometry(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     Unfit.
     """
     prepare(cohort, settings)
-    alpha, people = settings.alpha, cohort.scans["participant_id"].astype(str)
+    alpha, people = settings.method.alpha, cohort.scans["participant_id"].astype(str)
     groups = {name: np.flatnonzero(people == name) for name in sorted(set(people))}
     connectivity = combine_scans(cohort, list(groups.values()), settings)
     values = []
@@ -86,7 +86,7 @@ def analyse_geometry(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         "spectrum_histogram": tabulate_histogram(spectra, shown),
         "spectrum_ranks": (tabulate_ranks(spectra, path), {}),
         "spectrum_path": (tabulate_path(spectra, path), {}),
-        "spectrum_sphere": tabulate_sphere(spectra, (1.0, alpha), settings.random_seed),
+        "spectrum_sphere": tabulate_sphere(spectra, (1.0, alpha), settings.method.random_seed),
         "spectrum_matrices": tabulate_matrices(spectra, matrices, cohort.parcels),
     }
     return {name: Table(frame, TABLES[name], facts | more) for name, (frame, more) in tables.items()}

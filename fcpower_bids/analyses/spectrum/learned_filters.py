@@ -267,7 +267,7 @@ class LearnedFilters:
             raise Unfit("Learned filters need the eigenvectors of everyone in memory; give more of it (--mem-mb).")
         values, vectors = family.spectra
         self.study, self.bins = study, bin_eigenvalues(values, N_BINS, family.tolerance)
-        basis = bin_weights(values, self.bins, study.settings.alpha, family.tolerance)
+        basis = bin_weights(values, self.bins, study.settings.method.alpha, family.tolerance)
         self.grams = filter_grams(lambda: vectors, basis)
 
     def validate(self, name: str) -> NestedResult:
@@ -281,7 +281,7 @@ class LearnedFilters:
             for target in targets.T.copy():
                 known = np.isfinite(target)
                 inner = [rows[known[rows]] for rows in fold.inner if known[rows].any()]
-                form = FORMS[name](self.bins, study.settings.random_seed)
+                form = FORMS[name](self.bins, study.settings.method.random_seed)
                 theta = learn_filter(self.grams, form, target, inner, N_ITERATIONS)
                 solver = kernel_ridge(self.grams.kernel(np.exp(theta)), study.preset)
                 results.append(cross_validate(solver, study, columns=target[:, None], folds=[fold]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -29,7 +28,7 @@ from fcpower_bids.core.regression.krr import Regression
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.settings import Analysis
+from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import TRANSFORMS
 from fcpower_bids.transforms.subspace import FACTOR_ITERATIONS, N_COMPONENTS, SUBSPACES, Subspace
 
@@ -96,12 +95,12 @@ FACTS = {
 }
 
 
-def prepare(cohort: Cohort, settings: Analysis) -> Study:
+def prepare(cohort: Cohort, settings: Settings) -> Study:
     """Open the study; refuses what allows no prediction: columns, targets, folds."""
-    return open_study(cohort, dataclasses.replace(settings, representations=(FC_POWER, FC)))
+    return open_study(cohort, settings.changed(representations=(FC_POWER, FC)))
 
 
-def analyse_transforms(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
+def analyse_transforms(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     """Predict from every transform on the same folds (the paper, Appendix "The transform screen"). Raises Unfit."""
     study = prepare(cohort, settings)
     screen, rows, fit_transforms_on = Screen(study, FC_POWER), ScreenRows(study), study.preset.fit_transforms_on
@@ -113,8 +112,8 @@ def analyse_transforms(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         about = {"transform": words, "fitted_to": fit_transforms_on if fitted else "n/a"}
         screen.add(name, partial(rows.make, name, fitted and fit_transforms_on == "fold"), **about)
     used = {
-        "EigenvalueFloor": settings.eigenvalue_floor,
-        "ShrinkageIntensity": settings.shrink_to_identity,
+        "EigenvalueFloor": settings.method.eigenvalue_floor,
+        "ShrinkageIntensity": settings.method.shrink_to_identity,
         "GroupFitTo": fit_transforms_on,
     }
     notes = {"NotesOfMethods": rows.notes} if rows.notes else {}
@@ -143,22 +142,22 @@ class ScreenRows:
         """Return the features of a row, computed when they are asked for."""
         compute: Callable[[], FeatureSource]
         if name in POWERS or name == FC_POWER:
-            compute = partial(self.family.features, POWERS.get(name, self.settings.alpha))
+            compute = partial(self.family.features, POWERS.get(name, self.settings.method.alpha))
         elif name == LOG_EUCLIDEAN:
-            log = logarithm(*self.settings.full_rank_remedy.values())
+            log = logarithm(*self.settings.method.full_rank_remedy.values())
             compute = partial(filtered_features, self.family, log)
         elif name in SUBSPACES or name in (*GROUP_FIT, CORPUS):
             compute = partial(self._fit, name, train)
         else:
             scans = self.study.people.scans
             return next(build_representations(self.study.cohort, scans, (name,), self.settings))
-        return Representation(name, self.settings.kernel, compute)
+        return Representation(name, self.settings.group.kernel, compute)
 
     def _fit(self, name: str, train: Rows | None) -> FeatureSource:
         if name in SUBSPACES:
             edges = np.asarray(self.connectivity[:], dtype=float)
             n_components = N_COMPONENTS if name == "random_projection" else min(N_COMPONENTS, len(edges) // 3)
-            subspace = Subspace(name, n_components, self.settings.random_seed)
+            subspace = Subspace(name, n_components, self.settings.method.random_seed)
             scores = subspace.fit_transform(edges) if train is None else subspace.fit(edges[train]).transform(edges)
             if subspace.notes:
                 self.notes[name] = list(subspace.notes)
@@ -166,7 +165,7 @@ class ScreenRows:
         choices: dict[str, Any] = {"single": True} if name == "tucker" else {}
         if name in (*TANGENTS, CORPUS):
             mean = TANGENTS.get(name, "arithmetic")
-            choices = {"reference": mean, "tolerance": NEAR, **self.settings.full_rank_remedy}
+            choices = {"reference": mean, "tolerance": NEAR, **self.settings.method.full_rank_remedy}
         transform = TRANSFORMS["tangent" if name in (*TANGENTS, CORPUS) else name](**choices)
         everyone = np.arange(self.connectivity.shape[0])
         people: Sequence[Any] = _Connectomes(self.connectivity, everyone if train is None else train)

@@ -49,7 +49,7 @@ from fcpower_bids.reports.cohort.tables import (
 )
 from fcpower_bids.reports.methods import all_references, to_html, write_citations
 from fcpower_bids.reports.page import Panel, relative_link, render_page, show_number, write_page
-from fcpower_bids.settings import Places, command_of
+from fcpower_bids.settings import Settings, command_of
 
 SHOWN = (*ENDINGS, ".json", ".toml", ".md", ".bib")
 """Files of the folder that the page leads to."""
@@ -94,7 +94,7 @@ class GroupVerdict:
 # Pages
 
 
-def write_group_report(settings: Places) -> tuple[Path, list[str]]:
+def write_group_report(settings: Settings) -> tuple[Path, list[str]]:
     """Write ``group.html``, or ``group_NAME.html``, and the index where there are several. Raises Incomplete.
 
     Returns the page and the results in short, line by line.
@@ -115,7 +115,7 @@ def write_group_report(settings: Places) -> tuple[Path, list[str]]:
         command=command_of(read_choices(tables)),
         methods=Markup(to_html(methods, all_references(), level=1)) if methods else "",
         without_methods=problem,
-        title=f"Group report: {settings.name}" if settings.name else "Group report",
+        title=f"Group report: {settings.group.name}" if settings.group.name else "Group report",
         dataset=settings.bids_dir.resolve().name,
         verdict=verdict,
         sections=sections,

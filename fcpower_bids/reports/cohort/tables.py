@@ -22,7 +22,7 @@ from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.reports.page import Panel, look_up, make_panel, relative_link, show_number
 from fcpower_bids.schema import TABLES, Column, TableSpec
-from fcpower_bids.settings import Places
+from fcpower_bids.settings import Settings
 
 SIGNIFICANT = 0.05
 MOST_ROWS = 2000
@@ -71,7 +71,7 @@ class Section:
 class GroupTables:
     """The tables of ``group/``, read when they are asked for; one that is not there has no rows."""
 
-    settings: Places  # where the outputs are
+    settings: Settings  # where the outputs are
     problems: dict[str, str] = field(default_factory=dict)  # broken tables with their faults; their content is left out
     # parts of the page that a mistake of the program has stopped, and where its traceback is
     failures: dict[str, str] = field(default_factory=dict)

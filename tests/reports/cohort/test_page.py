@@ -274,10 +274,8 @@ def test_the_page_is_whole_and_its_tables_sort(opened, page):
 
 
 def write_choices(folder, **choices):
-    return replace(
-        Settings(folder / "<b>bids", folder / "out", "group", representations=("fc", "fc_power", "embedding")),
-        **{"repeats": 1, "folds": 3, "inner_folds": 2, "quiet": True, **choices},
-    )
+    chosen = {"representations": ("fc", "fc_power", "embedding"), "repeats": 1, "folds": 3, "inner_folds": 2}
+    return Settings(folder / "<b>bids", folder / "out", "group").changed(**chosen, quiet=True, **choices)
 
 
 SVG = "{http://www.w3.org/2000/svg}"

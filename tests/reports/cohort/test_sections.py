@@ -29,9 +29,9 @@ ESSENTIAL = ("transform_screen", "encoders")
 def outputs(tmp_path_factory):
     """Settings and tables of the further analyses of an invented cohort."""
     folder = tmp_path_factory.mktemp("further")
-    settings = Settings(folder / "bids", folder / "out", "group", scan_minutes=(1.0, 2.0), sample_sizes=(12,))
-    settings = replace(
-        settings, **SETTINGS | {"targets": ("planted", "group"), "repeats": 1, "folds": 3, "inner_folds": 2}
+    settings = Settings(folder / "bids", folder / "out", "group").changed(scan_minutes=(1.0, 2.0), sample_sizes=(12,))
+    settings = settings.changed(
+        **SETTINGS | {"targets": ("planted", "group"), "repeats": 1, "folds": 3, "inner_folds": 2}
     )
     write_further(settings, make_cohort(n_people=24))
     return settings, GroupTables(settings)
@@ -84,7 +84,7 @@ def test_an_empty_table_is_named_and_costs_its_own_part_alone(outputs, tmp_path,
 
 
 def test_the_page_of_a_description_alone_is_not_an_empty_one(tmp_path):
-    settings = replace(Settings(tmp_path / "bids", tmp_path / "out", "group"), **SETTINGS)
+    settings = Settings(tmp_path / "bids", tmp_path / "out", "group").changed(**SETTINGS)
     write_group(settings, make_cohort(n_people=6), ("spectrum_geometry",))
     tables = GroupTables(settings)
     verdict = judge_cohort(tables, make_sections(tables))
