@@ -9,10 +9,9 @@ import pandas as pd
 import pytest
 from scipy.io import loadmat
 
-from fcpower_bids.core.regression.folds import cbig_folds
+from fcpower_bids.core.regression.folds import PRESETS, cbig_folds
 from fcpower_bids.core.regression.krr import KernelRidge
 from fcpower_bids.core.regression.nested import nested_cv
-from fcpower_bids.core.regression.presets import PRESETS
 from fcpower_bids.core.regression.targets import remove_covariates
 from fcpower_bids.outputs.tables import read_table
 from tests.command import main

@@ -160,7 +160,7 @@ KNOWN = {
     "cohort/recordings.py": ("output_dir / LOCKS / path.name",),
     "clinic/predict.py": ("output_dir / 'group' / 'predicted' / f'{name}.tsv'",),
     # names that a folder lists, and labels of such names
-    "cohort/features.py": ("folder / name",),
+    "cohort/inclusion.py": ("folder / name",),
     "cohort/phenotypes.py": ("settings.bids_dir / person / f'{person}_sessions.tsv'", "settings.bids_dir / person"),
     "cohort/scans.py": (
         "output_dir / 'sourcedata' / 'atlases' / template / f'{template}_{connectome.atlas_name}_dseg.tsv'",

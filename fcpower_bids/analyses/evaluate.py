@@ -19,11 +19,10 @@ from fcpower_bids.analyses.study import Study
 from fcpower_bids.analyses.targets import Target
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.differences import adjust_p_values, corrected_resampled_t, sign_flip_p_value, sum_by_block
-from fcpower_bids.core.regression.folds import Fold
+from fcpower_bids.core.regression.folds import Fold, PredictionPreset
 from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.core.regression.krr import BlockRidge, Regression, grid_of, kernel_ridge
 from fcpower_bids.core.regression.nested import NestedResult, Outcome, merge_folds, nested_cv
-from fcpower_bids.core.regression.presets import PredictionPreset
 from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe, standard_kernel
 from fcpower_bids.core.regression.scores import BINARY_SCORES, CONTINUOUS_SCORES, Training, score_predictions
 from fcpower_bids.core.regression.targets import TargetBuilder

@@ -18,8 +18,8 @@ from fcpower_bids.core.connectome.connectivity import standardise
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import decompose_range, eigendecompose
 from fcpower_bids.core.connectome.spectrum import clip_tolerance
+from fcpower_bids.core.regression.folds import PRESETS
 from fcpower_bids.core.regression.kernels import FeatureSource, correlation_kernel, power_features
-from fcpower_bids.core.regression.presets import PRESETS
 from fcpower_bids.encoders.checkpoints import HELD_OUT, NO, TRAINED, UNKNOWN
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.parallel import map_tasks
@@ -29,7 +29,7 @@ from fcpower_bids.resources import available_bytes
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import TRANSFORMS, make_transform
-from fcpower_bids.transforms.contract import Transform
+from fcpower_bids.transforms.stateless import Transform
 
 Spectrum = tuple[FloatArray, FloatArray]
 """Eigenvalues (P,) in descending order, and eigenvectors (P, P) in columns."""

@@ -40,7 +40,9 @@ from fcpower_bids.analyses.targets import (
 from fcpower_bids.core.arrays import FloatArray, Labels, Rows
 from fcpower_bids.core.identification import units_of
 from fcpower_bids.core.regression.folds import (
+    PRESETS,
     Fold,
+    PredictionPreset,
     cbig_folds,
     deal_families,
     family_numbers,
@@ -50,7 +52,6 @@ from fcpower_bids.core.regression.folds import (
     partition,
     replicated_folds,
 )
-from fcpower_bids.core.regression.presets import PRESETS, PredictionPreset
 from fcpower_bids.core.regression.targets import (
     TargetBuilder,
     drawn_rows,
@@ -320,18 +321,17 @@ class ScanBlocks:
 
 def plan_scan_blocks(cohort: Cohort, persons: Sequence[str], settings: Settings) -> ScanBlocks:
     """Find sites and families of people with scans; a person without phenotypes is a family, of a site not known."""
+    group = settings.group
     names = sorted(set(persons))
     table = cohort.phenotypes.copy()
     table.index = table.index.astype(str)
-    columns = (
-        site_columns(table, settings.group) if settings.group.site_column is None else [settings.group.site_column]
-    )
+    columns = site_columns(table, group) if group.site_column is None else [group.site_column]
     table = table.reindex(names)
     labels = [site_labels(column_of(table, column).to_frame(), column) for column in columns]
     sites = ["/".join(parts) for parts in zip(*labels, strict=True)]
     families = None
-    if settings.group.family_column is not None:
-        column = column_of(table, settings.group.family_column)
+    if group.family_column is not None:
+        column = column_of(table, group.family_column)
         families = column.astype(str).where(column.notna(), np.array(names)).to_numpy(dtype=str)
     families = join_families(families, names, cohort.alike)
     return ScanBlocks(

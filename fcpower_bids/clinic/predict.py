@@ -26,8 +26,7 @@ from fcpower_bids.clinic.page import (
     write_prediction_pages,
 )
 from fcpower_bids.cohort.feature_choice import differences
-from fcpower_bids.cohort.features import NO_SESSION, Connectome
-from fcpower_bids.cohort.inclusion import CAUTION, SOUND, UNUSABLE, cautions_of, read_quality
+from fcpower_bids.cohort.inclusion import CAUTION, NO_SESSION, SOUND, UNUSABLE, Connectome, cautions_of, read_quality
 from fcpower_bids.cohort.people import Source, load_people, tables_of
 from fcpower_bids.cohort.recordings import describe_nothing_left, selected
 from fcpower_bids.core.connectome.edges import vectorise_edges

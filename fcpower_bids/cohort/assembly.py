@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes, cleaning_of
-from fcpower_bids.cohort.features import NO_SESSION, Connectome
 from fcpower_bids.cohort.inclusion import (
+    NO_SESSION,
     PERSON,
+    Connectome,
     Exclusion,
     Quality,
     bare,

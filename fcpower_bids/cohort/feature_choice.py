@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from pathlib import Path
 from typing import Any
 
-from fcpower_bids.cohort.features import Connectome
+from fcpower_bids.cohort.inclusion import Connectome
 from fcpower_bids.cohort.recordings import cleaning_choices, describe_choices, digest_choices, selected_of
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.atlas_files import declared_atlases

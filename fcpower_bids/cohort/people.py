@@ -14,8 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.cohort.features import NO_SESSION, person_at
-from fcpower_bids.cohort.inclusion import VALUE, Exclusion
+from fcpower_bids.cohort.inclusion import NO_SESSION, VALUE, Exclusion, person_at
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.roots import SITE, output_folders, people_tables
 from fcpower_bids.inputs.spreadsheets import MISSING, is_table, read_spreadsheet

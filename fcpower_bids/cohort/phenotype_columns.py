@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.cohort.features import NO_SESSION
-from fcpower_bids.cohort.inclusion import TARGET, VALUE, Exclusion
+from fcpower_bids.cohort.inclusion import NO_SESSION, TARGET, VALUE, Exclusion
 from fcpower_bids.cohort.people import Phenotypes, describe_unknown, load_phenotypes
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_json

@@ -14,16 +14,20 @@ from typing import Any
 
 import pandas as pd
 
-from fcpower_bids.cohort.features import NO_SESSION, Connectome, Named, list_connectomes, list_quality_sidecars
 from fcpower_bids.cohort.inclusion import (
     CAUTION,
+    NO_SESSION,
     PERSON,
     RECORDING,
     SOUND,
     UNUSABLE,
+    Connectome,
     Exclusion,
+    Named,
     bare,
     cautions_of,
+    list_connectomes,
+    list_quality_sidecars,
     read_quality,
 )
 from fcpower_bids.cohort.people import match_ids, read_rows, without_zeros

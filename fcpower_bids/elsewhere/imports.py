@@ -16,7 +16,7 @@ import pandas as pd
 
 from fcpower_bids._version import __version__
 from fcpower_bids.cohort.assembly import check_phenotypes, sessions_of
-from fcpower_bids.cohort.features import NO_SESSION
+from fcpower_bids.cohort.inclusion import NO_SESSION
 from fcpower_bids.cohort.people import PERSON, read_rows, tables_of
 from fcpower_bids.core.connectome.connectivity import covered_parcels, pearson_connectivity
 from fcpower_bids.core.connectome.edges import (

@@ -18,10 +18,9 @@ from fcpower_bids.analyses.targets import Target, join_target_builders
 from fcpower_bids.core.alignment import kernel_alignment
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.identification import identify
-from fcpower_bids.core.regression.folds import replicated_folds
+from fcpower_bids.core.regression.folds import PAPER, replicated_folds
 from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.core.regression.nested import nested_cv
-from fcpower_bids.core.regression.presets import PAPER
 from fcpower_bids.core.regression.probe import LinearProbe
 from fcpower_bids.encoders.checkpoints import NO, ModelCard, find_in_training, people_digests
 from fcpower_bids.encoders.embedding import SeriesEncoder

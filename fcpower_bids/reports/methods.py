@@ -22,7 +22,7 @@ from fcpower_bids.reports.page import templates
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import write_shared
 from fcpower_bids.transforms.connectomes import TRANSFORMS, make_transform
-from fcpower_bids.transforms.contract import FullRankTransform
+from fcpower_bids.transforms.stateless import FullRankTransform
 
 FOLDER = Path(__file__).parents[1] / "data" / "boilerplate"
 SURFACE = "fsLR"

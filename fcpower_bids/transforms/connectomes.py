@@ -13,7 +13,6 @@ from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.connectivity import covered_parcels, pearson_connectivity
 from fcpower_bids.errors import RecordingError, Unfit, UsageError
 from fcpower_bids.settings import Method
-from fcpower_bids.transforms.contract import Transform
 from fcpower_bids.transforms.fitted import Tangent, Tucker
 from fcpower_bids.transforms.stateless import (
     Cholesky,
@@ -24,6 +23,7 @@ from fcpower_bids.transforms.stateless import (
     PartialCorrelation,
     Power,
     Precision,
+    Transform,
 )
 
 TRANSFORMS: Mapping[str, type[Transform]] = {

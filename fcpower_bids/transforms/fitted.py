@@ -22,7 +22,7 @@ from fcpower_bids.core.connectome.spd import (
 )
 from fcpower_bids.core.connectome.spectrum import regularise
 from fcpower_bids.errors import Unfit
-from fcpower_bids.transforms.contract import FittedTransform, FullRankTransform
+from fcpower_bids.transforms.stateless import FittedTransform, FullRankTransform
 
 MAXIMUM_ITERATIONS = 50
 TOLERANCE = 1e-10

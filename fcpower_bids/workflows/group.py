@@ -28,8 +28,7 @@ from fcpower_bids.analyses.study import FEWEST_PEOPLE
 from fcpower_bids.check import check_first
 from fcpower_bids.cohort.assembly import check_names
 from fcpower_bids.cohort.feature_choice import OWN_ATLAS, asked_for, read_embedding_facts
-from fcpower_bids.cohort.features import NO_SESSION, Connectome
-from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE, PERSON, RECORDING
+from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE, NO_SESSION, PERSON, RECORDING, Connectome
 from fcpower_bids.cohort.phenotype_columns import describe_sets, name_columns
 from fcpower_bids.cohort.recordings import selected_of, write_recordings
 from fcpower_bids.cohort.scans import SCANS

@@ -14,7 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from fcpower_bids._version import __version__
-from fcpower_bids.cohort.features import list_connectomes
+from fcpower_bids.cohort.inclusion import list_connectomes
 from fcpower_bids.cohort.recordings import FILE as RECORDINGS
 from fcpower_bids.cohort.recordings import (
     cleaning_choices,

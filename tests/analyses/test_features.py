@@ -30,10 +30,9 @@ from fcpower_bids.analyses.scan_parts import first_half, first_minutes
 from fcpower_bids.core.connectome.connectivity import average_connectivity, pearson_connectivity
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.core.regression.folds import replicated_folds
+from fcpower_bids.core.regression.folds import PAPER, replicated_folds
 from fcpower_bids.core.regression.krr import KernelRidge
 from fcpower_bids.core.regression.nested import nested_cv
-from fcpower_bids.core.regression.presets import PAPER
 from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.resources import memory_limit

@@ -14,11 +14,12 @@ from hypothesis.extra.numpy import arrays
 
 from fcpower_bids.cohort.assembly import exclude_duplicates
 from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes
-from fcpower_bids.cohort.features import Connectome, list_connectomes
 from fcpower_bids.cohort.inclusion import (
+    Connectome,
     Exclusion,
     choose_parcels,
     exclude_by_quality,
+    list_connectomes,
     read_quality,
 )
 from fcpower_bids.cohort.recordings import (

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.cohort import scans as cohort_scans
-from fcpower_bids.cohort.features import list_connectomes
-from fcpower_bids.cohort.inclusion import read_quality
+from fcpower_bids.cohort.inclusion import list_connectomes, read_quality
 from fcpower_bids.cohort.scans import (
     Run,
     assemble_edges,

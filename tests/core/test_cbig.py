@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from scipy.io import loadmat
 
-from fcpower_bids.core.regression.folds import cbig_folds
+from fcpower_bids.core.regression.folds import PRESETS, cbig_folds
 from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.core.regression.krr import KernelRidge, Split
 from fcpower_bids.core.regression.nested import nested_cv
-from fcpower_bids.core.regression.presets import PRESETS
 from fcpower_bids.core.regression.scores import CONTINUOUS_SCORES
 from fcpower_bids.core.regression.targets import remove_covariates
 

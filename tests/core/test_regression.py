@@ -10,11 +10,10 @@ from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
 from fcpower_bids.core.regression import nested
-from fcpower_bids.core.regression.folds import Fold, leave_one_site_out, replicated_folds
+from fcpower_bids.core.regression.folds import RECOMMENDED, Fold, leave_one_site_out, replicated_folds
 from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.core.regression.krr import DECADES, LAST_DECADE, KernelRidge, kernel_ridge
 from fcpower_bids.core.regression.nested import GAIN, nested_cv
-from fcpower_bids.core.regression.presets import RECOMMENDED
 from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe, predict_from_arrays, ridge_model_arrays
 from fcpower_bids.core.regression.scores import Training, best_penalty, selection_scores
 from fcpower_bids.core.regression.targets import (
