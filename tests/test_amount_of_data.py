@@ -83,25 +83,25 @@ def test_predictions_are_those_of_the_first_minutes_of_the_written_series(made):
 
 def test_cut_scans_are_no_finding_any_more(made):
     """The scores follow the length of the scans: named as they are, not when everybody has the same."""
-    run(made, "--check")
+    run(made, "--analyses", "check")
     before = made.phenotypes
     minutes = made.table("scans").groupby("participant_id")["seconds"].sum()
     made.phenotypes = before.assign(score=before["participant_id"].map(minutes).to_numpy() / 60)
     try:
-        run(made, "--check")
+        run(made, "--analyses", "check")
         found = made.table("check")
         assert "amount of data and target" in set(found["check"])
         assert found.loc[found["check"] == "amount of data and target", "remedy"].str.contains("--equal-minutes").all()
-        run(made, "--check", "--equal-minutes")
+        run(made, "--analyses", "check", "--equal-minutes")
         assert "amount of data and target" not in set(made.table("check")["check"])
     finally:
         made.phenotypes = before
 
 
 def test_degrees_of_freedom_shrink_with_the_scan(made):
-    run(made, "--check")
+    run(made, "--analyses", "check")
     before = made.table("scans").set_index(["participant_id", "session"])
-    run(made, "--check", "--equal-minutes")
+    run(made, "--analyses", "check", "--equal-minutes")
     after = made.table("scans").set_index(["participant_id", "session"])
     expected = before["degrees_of_freedom"] * SHORTEST / before["volumes"]
     np.testing.assert_allclose(after["degrees_of_freedom"], expected)

@@ -40,7 +40,7 @@ def test_a_slip_in_the_check_stops_no_analysis_and_is_told(cohort, monkeypatch, 
     assert len(cohort.table("prediction"))
     failed = cohort.table("left_out").set_index("analysis")["state"]
     assert failed["check"] == "failed"
-    assert group(cohort, "--check") == 5
+    assert main([str(cohort.bids), str(cohort.out), "group", "--analyses", "check", "--targets", "score"]) == 5
 
 
 def test_a_slip_while_a_pack_is_proved_blames_no_pack(tmp_path, monkeypatch, capsys):

@@ -157,7 +157,20 @@ def test_the_text_tells_the_cleaning_that_was_done_and_not_what_a_file_asks_for(
     shutil.copytree(analysed, out, copy_function=os.link)
     choices.write_text('strategy = "36P"\nfd_thresh = 0.27\nhigh_pass = 0.023\n')
     bids = tomllib.loads((analysed / "logs" / "settings_group.toml").read_text())["bids_dir"]
-    line = [bids, out, "group", "-c", choices, "--atlas", "builtin", "--name", "again", "--check", "--quiet"]
+    line = [
+        bids,
+        out,
+        "group",
+        "-c",
+        choices,
+        "--atlas",
+        "builtin",
+        "--name",
+        "again",
+        "--analyses",
+        "check",
+        "--quiet",
+    ]
     assert main([*map(str, line), "--targets", "planted_score"]) == 0
     text = (out / "group" / "again" / "CITATION.md").read_text()
     told = {name: (out / name).read_text() for name in ("logs/settings_group_again.toml", "group_again.html")}

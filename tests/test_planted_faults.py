@@ -34,7 +34,18 @@ def check(planted, capsys):
     cohort, _ = planted
 
     def run(*options: object, code: int = 0) -> tuple[pd.DataFrame, str]:
-        command = [cohort.bids, cohort.out, "group", "--targets", "age", "score", "patient", "--check", *options]
+        command = [
+            cohort.bids,
+            cohort.out,
+            "group",
+            "--targets",
+            "age",
+            "score",
+            "patient",
+            "--analyses",
+            "check",
+            *options,
+        ]
         got = main([*map(str, command), "--nprocs", "1"])
         told = capsys.readouterr().err
         assert got == code, told
@@ -233,7 +244,7 @@ def test_a_target_that_goes_with_minutes_or_motion_is_named(check, planted):
 
 def test_the_check_is_not_done_twice_and_other_choices_do_not_matter(planted, capsys):
     cohort, _ = planted
-    base = [*map(str, [cohort.bids, cohort.out, "group"]), "--targets", "score", "--check"]
+    base = [*map(str, [cohort.bids, cohort.out, "group"]), "--targets", "score", "--analyses", "check"]
     assert main(base) == 0
     assert "check ..." in capsys.readouterr().err
     assert main([*base, "--repeats", "3"]) == 0

@@ -55,7 +55,7 @@ def check(tmp_path, capsys):
         write_table(tmp_path / "list.tsv", pd.DataFrame(rows))
         write_table(tmp_path / "bids" / "participants.tsv", table)
         command = [tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={tmp_path / 'list.tsv'}"]
-        command += ["--targets", SLOPE, "--check", "--nprocs", "1", *options]
+        command += ["--targets", SLOPE, "--analyses", "check", "--nprocs", "1", *options]
         code = main([*map(str, command)])
         assert code == 0, capsys.readouterr().err
         found, pairs = (read_table(tmp_path / "out" / "group" / f"{name}.tsv") for name in ("check", "check_pairs"))

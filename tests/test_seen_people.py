@@ -70,7 +70,7 @@ def test_the_corpus_holds_the_named_people_and_no_others(study, capsys):
 
 
 def test_the_check_names_them(study, capsys):
-    assert group(study, "--check", "--name", "all") == 0
+    assert group(study, "--analyses", "check", "--name", "all") == 0
     found = table(study, "check", "group/all").set_index("check").loc["people seen in pretraining"]
     assert found["level"] == "alarm"
     assert (found["n"], found["value"]) == (2, pytest.approx(2 / PEOPLE))
@@ -81,7 +81,7 @@ def test_the_check_names_them(study, capsys):
 
 
 def test_without_them_nothing_is_said(study):
-    assert group(study, "--check", "--name", "others", "--participant-label", *OTHERS) == 0
+    assert group(study, "--analyses", "check", "--name", "others", "--participant-label", *OTHERS) == 0
     assert "people seen in pretraining" not in set(table(study, "check", "group/others")["check"])
     quick = ("--analyses", "fingerprinting", "--permutations", "20", "--quiet")
     assert group(study, *quick, "--name", "others", "--participant-label", *OTHERS) == 0

@@ -64,7 +64,7 @@ def test_the_site_is_not_taken_for_a_finding(cohort):
     ],
 )
 def test_an_alarm_that_the_choices_answer_is_a_note(cohort, options, words):
-    run(cohort, "--check", *options)
+    run(cohort, "--analyses", "check", *options)
     note = cohort.table("check").set_index("check").loc["site and target"]
     assert note["level"] == "note"
     assert words in note["consequence"]

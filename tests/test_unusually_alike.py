@@ -52,7 +52,19 @@ def compare_all(cohort: Planted) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def run_check(cohort: Planted, name: str, *options: str) -> list[dict]:
     """Rows of ``check_pairs``, as the command writes them."""
-    command = [cohort.bids, cohort.out, "group", "--targets", "age", "--check", "--min-time", "60", "--name", name]
+    command = [
+        cohort.bids,
+        cohort.out,
+        "group",
+        "--targets",
+        "age",
+        "--analyses",
+        "check",
+        "--min-time",
+        "60",
+        "--name",
+        name,
+    ]
     assert main([*map(str, command), "--nprocs", "1", *options]) == 0
     return Planted(cohort.root, name).table("check_pairs").to_dict("records")
 

@@ -17,15 +17,17 @@ NAMES = (
 """The names alone, for ``--help``, which loads no numpy."""
 OF_COHORTS = frozenset({"parcellation_sweep"})
 """Analyses that take a mapping of atlas to cohort instead of one cohort."""
-ALL = "all"
-"""Stands for every analysis in ``--analyses``."""
+ALL, CHECK = "all", "check"
+"""In ``--analyses``: every analysis, or none, for the look at what would mislead, which every run begins with."""
 DEFAULT = ("prediction", "fingerprinting", "qc_fc")
 """Analyses that run where none is named, as far as the cohort has what they need."""
 
 
 def analyses_to_run(settings: Settings) -> tuple[str, ...]:
     """Names of the analyses asked for (none: `DEFAULT`; ``all``: every one), and of the exponent's choice."""
-    asked = settings.group.analyses or DEFAULT
+    asked = tuple(name for name in settings.group.analyses or DEFAULT if name != CHECK)
+    if not asked:
+        return ()
     chosen = tuple(dict.fromkeys(analysis for name in asked for analysis in (NAMES if name == ALL else (name,))))
     rule = settings.group.alpha_selection
     needed = rule in ("grid", "align") or (rule == "nested" and "prediction" not in chosen)

@@ -119,7 +119,7 @@ def _names(settings: Settings) -> Iterator[str]:
     group = settings.group
     for option, kind, names, known in (
         ("--transforms", "transform", settings.method.transforms, transforms.NAMES),
-        ("--analyses", "analysis", [name for name in group.analyses if name != analyses.ALL], analyses.NAMES),
+        ("--analyses", "analysis", group.analyses, (analyses.ALL, analyses.CHECK, *analyses.NAMES)),
     ):
         for name in names:
             if name not in known:

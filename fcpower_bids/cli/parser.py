@@ -121,7 +121,7 @@ def known_names(name: str) -> tuple[str, ...]:
     """Return what an option of names takes; empty for any other."""
     known: dict[str, Callable[[], Iterable[str]]] = {
         "atlas": lambda: ("builtin", *declared_atlases()),
-        "analyses": lambda: (analyses.ALL, *analyses.NAMES),
+        "analyses": lambda: (analyses.ALL, analyses.CHECK, *analyses.NAMES),
         "encoder": lambda: ENCODERS,
         "representations": lambda: ("fc", "fc_power", "embedding"),
         "strategy": strategy_names,

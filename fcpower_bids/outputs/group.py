@@ -64,7 +64,7 @@ ROWS = 256
 
 THROUGH_THE_COHORT = frozenset(
     {
-        *("name", "analyses", "save_models", "check", "phenotypes", "missing_values", "exclude_file"),
+        *("name", "analyses", "save_models", "phenotypes", "missing_values", "exclude_file"),
         *("atlas_dir", "folds_file", "accept_no_skill", "tangent_reference"),
     }
 )

@@ -222,7 +222,9 @@ class Group:
     stratify: bool = refines(False, "spread sites and classes evenly over folds; families stay whole", in_file=True)
     representations: tuple[str, ...] = refines(("fc", "fc_power"), "features of people: fc fc_power embedding")
     analyses: tuple[str, ...] = refines(
-        (), "analyses, or 'all' [prediction fingerprinting qc_fc, as the cohort allows]"
+        (),
+        "analyses, 'all', or 'check' for what would mislead alone [prediction fingerprinting qc_fc, as the cohort "
+        "allows]",
     )
     alpha_selection: str | None = refines(
         None,
@@ -268,7 +270,6 @@ class Group:
     equal_minutes: bool = asks(False, "cut every scan to the length of the shortest")
     drop_parcels_missing_in: float = refines(0.1, "drop parcels that a larger share of people lacks", in_file=True)
     drop_people_missing: float = asks(0.1, "leave out people who lack a larger share of parcels", in_file=True)
-    check: bool = refines(False, "only look for what would mislead (group/check.tsv)", in_file=True)
     save_models: bool = refines(False, "also write models for 'fcpower_bids predict'")
     accept_no_skill: bool = refines(False, "write also models that do no better than a guess", in_file=True)
     scan_minutes: tuple[float, ...] = refines(

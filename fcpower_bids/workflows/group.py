@@ -104,7 +104,7 @@ def run_group(settings: Settings) -> int:
         say(line, settings)
     if settings.run.dry_run:
         return _dry_run(settings)
-    attempts = Attempts(settings, [PAGE] * settings.run.reports_only + [CHECK] * settings.group.check)
+    attempts = Attempts(settings, [PAGE] * settings.run.reports_only + [CHECK] * (not analyses_to_run(settings)))
     shared = settings.work / "shared"
     if not settings.run.reports_only:
         with executing(settings.run, shared):
@@ -124,7 +124,7 @@ def run_group(settings: Settings) -> int:
             with sharing_spectra(cohort.edges):
                 cohort = _write_cohort(cohort, by_atlas, settings, attempts)
                 _run_analyses(cohort, by_atlas, settings, attempts)
-            if settings.group.save_models and not settings.group.check:
+            if settings.group.save_models and analyses_to_run(settings):
                 from fcpower_bids.clinic.fit import save_models  # most runs need no models
 
                 save_models(cohort, settings, attempts)
@@ -153,7 +153,7 @@ def _dry_run(settings: Settings) -> int:
     with untouched(settings) as choices, memory_limit(settings.run.mem_mb):
         bring_sources(choices)
         cohort, by_atlas = open_cohorts(choices)
-        left_out = _check_choices(() if settings.group.check else analyses_to_run(settings), cohort, by_atlas, choices)
+        left_out = _check_choices(analyses_to_run(settings), cohort, by_atlas, choices)
         _describe_left_out(cohort, choices)
     sessions = ", ".join(f"{name}: {count}" for name, count in cohort.scans["session"].value_counts().items())
     columns = ", ".join(map(str, cohort.phenotypes.columns)) or "none"
@@ -191,8 +191,7 @@ def _write_cohort(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
         write_status_table(output)  # the page leads to the table, and who is left out is left out by it
     if "" in output_folders(settings, output):
         write_recordings(output)
-    if not settings.group.check:
-        _check_choices(analyses_to_run(settings), cohort, by_atlas, settings)
+    _check_choices(analyses_to_run(settings), cohort, by_atlas, settings)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -239,8 +238,6 @@ def _in_words(value: Any) -> str:
 
 def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings, attempts: Attempts) -> None:
     """Run analyses one by one and write their tables; those of the same cohort and choices are not done again."""
-    if settings.group.check:
-        return
     names = analyses_to_run(settings)
     finished = FinishedAnalyses(settings.results)
     by_atlas = {name: replace(of_atlas, alike=cohort.alike) for name, of_atlas in by_atlas.items()}

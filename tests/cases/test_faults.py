@@ -81,7 +81,9 @@ def test_arrays_that_promise_what_they_have_not_cost_their_scans_alone(tmp_path)
         rows["path"] = rows["path"].str.replace(f"0_{label}_.npy", f"0_{label}_{ending}")
     rows.to_csv(source, sep="\t", index=False)
     (tmp_path / "bids").mkdir()
-    found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={source}", "--check", "--min-time", "0")
+    found = run(
+        tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={source}", "--analyses", "check", "--min-time", "0"
+    )
     assert found.code == 0, found.err
     reasons = table(tmp_path / "out" / "group" / "excluded.tsv").set_index("participant_id")["reason"]
     for label, (ending, _) in zip(LABELS[2:], PROMISES.values(), strict=False):
@@ -113,7 +115,7 @@ def test_a_json_without_a_bottom_costs_its_scan_alone(kind, written, troubled_de
     else:
         path = next((written / "sub-02" / "ses-a").rglob(DEEPLY[kind]))
     path.write_text(DEEP)
-    found = run(troubled_demo[0], written, "group", "--check", "--min-time", "0", "--nprocs", "1")
+    found = run(troubled_demo[0], written, "group", "--analyses", "check", "--min-time", "0", "--nprocs", "1")
     assert found.code == 0, found.err
     assert "internal error" not in found.err
     scans = table(written / "group" / "scans.tsv")
@@ -188,7 +190,7 @@ def test_a_long_cell_is_cut(tmp_path):
     rows["minutes"] = "1" * 5_000 + "x"
     rows.to_csv(source, sep="\t", index=False)
     (tmp_path / "bids").mkdir()
-    found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={source}", "--check")
+    found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={source}", "--analyses", "check")
     assert found.code == 3
     assert str(source) in found.err
     assert len(found.err) < 1_000

@@ -153,7 +153,7 @@ def model(one_session, tmp_path_factory):
 
 def test_08_predict_reads_ages_as_the_group_level_does(people, model):
     write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, score=AGES)
-    assert group(people, "--check") == 0
+    assert group(people, "--analyses", "check") == 0
     hints = {"zeros": {}, "capitals": {"Levels": {"77": "refused"}}, "bare": {"MissingValueCodes": ["77"]}}
     for spelling, hint in hints.items():
         table = spelled(people / "new.csv", spelling, age=np.where(np.arange(30) == 3, 77, AGES))
@@ -168,7 +168,7 @@ def test_08_predict_takes_the_age_at_the_session_of_the_scan(tmp_path, model):
     write_series(tmp_path, sessions=("2", "10"))
     write_table(tmp_path / "bids" / "participants.tsv", participant_id=PEOPLE, score=AGES)
     of_sessions(tmp_path, "sessions", ("ses-10", "ses-2"), np.column_stack([AGES + 100, AGES]))
-    assert group(tmp_path, "--check") == 0
+    assert group(tmp_path, "--analyses", "check") == 0
     assert main(["predict", str(model), str(tmp_path / "out"), "--accept-no-skill"]) == 0
     rows = pd.read_csv(next((tmp_path / "out" / "group" / "predicted").glob("*fc.tsv")), sep="\t")
     old = rows["warning"].fillna("").str.contains("years old")
@@ -266,7 +266,7 @@ def test_10_a_composite_is_of_those_who_have_all_its_measures(people):
 def test_25_rows_are_merged_by_scan_and_all_are_judged(tmp_path, model, capsys, shift):
     folder = write_series(tmp_path, seed=5)
     write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE, score=AGES + shift)
-    assert group(folder, "--check") == 0
+    assert group(folder, "--analyses", "check") == 0
     apply = ["predict", str(model), str(folder / "out"), "--accept-no-skill"]
     assert main(apply) == 0
     path = next((folder / "out" / "group" / "predicted").glob("*fc.tsv"))

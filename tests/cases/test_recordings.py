@@ -20,7 +20,7 @@ from tests.elsewhere.sources import read_connectome
 from tests.planting.surfaces import grayordinates, labels_of, make_surface_dataset, save_dlabel
 from tests.running import PLAIN
 
-CHECK = ("--check", "--min-time", "0", "--nprocs", "1")
+CHECK = ("--analyses", "check", "--min-time", "0", "--nprocs", "1")
 
 
 def excluded(out) -> dict[str, str]:

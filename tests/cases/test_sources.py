@@ -17,7 +17,7 @@ from tests.cases.people import LABELS, P, T, files, run, series_of, table, write
 from tests.elsewhere.sources import described, read_connectome
 from tests.elsewhere.sources import table as write_table
 
-CHECK = ("--check", "--min-time", "0", "--nprocs", "1")
+CHECK = ("--analyses", "check", "--min-time", "0", "--nprocs", "1")
 PREDICT = ("--analyses", "prediction", "--folds", "3", "--repeats", "1", "--permutations", "0", "--min-time", "0")
 
 

@@ -228,7 +228,7 @@ def test_what_is_rejected_is_neither_analysed_nor_packed_nor_predicted(kind, lis
     rows = table(predicted).set_index("participant_id")
     assert rows["state"].value_counts().to_dict() == {"predicted": 29, "refused": 1}
     assert rows.loc["sub-003", "reason"] == "exclude.tsv: named there"
-    found = run(bids, out, "group", "--min-time", "0", "--check", "--replace")
+    found = run(bids, out, "group", "--min-time", "0", "--analyses", "check", "--replace")
     assert found.code == 0
     assert "Left out: sub-003: sub-003_task-rest: exclude.tsv: named there" in found.err
     assert "sub-003" not in table(out / "group" / "scans.tsv")["participant_id"].tolist()
@@ -261,7 +261,7 @@ def test_who_is_missing_is_said_before_the_tables(kind, troubled_demo, troubled_
     out = shutil.copytree(troubled_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
     harm, said = HARMED[kind]
     harm(next(out.glob("sub-02/ses-a/**/*_stat-pearsoncorrelation_relmat.tsv")))
-    found = run(troubled_demo[0], out, "group", "--check", "--min-time", "0")
+    found = run(troubled_demo[0], out, "group", "--analyses", "check", "--min-time", "0")
     assert found.code == 0
     lines = found.err.splitlines()
     missing = [line for line in lines if line.startswith("Left out: ") and "sub-02" in line]
@@ -285,7 +285,10 @@ def test_the_index_of_another_program_says_what_its_tables_say(kind, tmp_path):
             np.save(tmp_path / name, np.corrcoef(np.load(tmp_path / name).T))
         rows.assign(kind="matrix", minutes="5").to_csv(tmp_path / "list.tsv", sep="\t", index=False)
         minutes = 5.0
-    assert run(tmp_path / "bids", tmp_path / "out", "group", "-d", source, "--check", "--min-time", "0").code == 0
+    assert (
+        run(tmp_path / "bids", tmp_path / "out", "group", "-d", source, "--analyses", "check", "--min-time", "0").code
+        == 0
+    )
     first, *others = index_rows(tmp_path / "out")
     assert others
     assert first["values"][0] == pytest.approx(minutes, abs=0.05)
@@ -339,8 +342,8 @@ def test_a_report_of_results_that_are_not_there_is_refused(name, listed, tmp_pat
 def test_two_ways_of_cleaning_make_no_cohort(exact_demo, outputs):
     words = (*ATLAS, *PLAIN, "--transforms", "power", "fisher_z", "--participant-label", "02")
     assert run(exact_demo[0], outputs, "participant", *words, "--fd-thresh", "5", "--replace").code == 0
-    found = run(exact_demo[0], outputs, "group", "--check")
+    found = run(exact_demo[0], outputs, "group", "--analyses", "check")
     assert found.code == 3
     assert "were cleaned otherwise (--fd-thresh 0.0, now 5.0)" in found.err
     (outputs / "exclude.tsv").write_text("participant_id\n02\n")
-    assert run(exact_demo[0], outputs, "group", "--check").code == 0
+    assert run(exact_demo[0], outputs, "group", "--analyses", "check").code == 0

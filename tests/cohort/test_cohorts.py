@@ -159,7 +159,7 @@ def test_what_the_application_wrote_is_a_cohort(tmp_path, monkeypatch):
     assert len(set(cohort.networks)) == 6
 
 
-WORDS = ["group", "--check", "--quiet", "--targets", "score", "--min-time", "1"]
+WORDS = ["group", "--analyses", "check", "--quiet", "--targets", "score", "--min-time", "1"]
 
 
 @pytest.fixture
@@ -269,7 +269,13 @@ def test_a_length_that_is_not_known_is_not_told_as_a_number(listed):
 
 def test_a_refused_run_leaves_the_record_of_the_one_before(listed):
     scores = write_scores(listed, [f"sub-{number:02d}" for number in range(1, 13)])
-    asked = [*(word for word in WORDS if word != "--check"), "--analyses", "prediction", "--permutations", "0"]
+    asked = [
+        *(word for word in WORDS if word not in ("--analyses", "check")),
+        "--analyses",
+        "prediction",
+        "--permutations",
+        "0",
+    ]
     asked += ["-d", f"list={listed / 'list.tsv'}", "--phenotypes", str(scores), "--folds", "3", "--inner-folds", "2"]
     assert main([str(listed / "bids"), str(listed / "out"), *asked]) == 0
     record = listed / "out" / "logs" / "settings_group.toml"
@@ -283,7 +289,7 @@ def test_a_label_without_its_zero_is_answered_with_the_one_that_is_meant(listed,
     assert group(listed, "--phenotypes", write_scores(listed, range(1, 13))) == 0
     out, label = str(listed / "out"), ["--participant-label", "1"]
     words = {
-        "group": [str(listed / "bids"), out, "group", "--check", *label, "02", "--min-time", "1"],
+        "group": [str(listed / "bids"), out, "group", "--analyses", "check", *label, "02", "--min-time", "1"],
         "group alone": [str(listed / "bids"), out, *WORDS, "--replace", *label],
         "pretrain": [str(listed / "bids"), out, "pretrain", "--steps", "0", *label, "--dataset-name", "own"],
     }[command]

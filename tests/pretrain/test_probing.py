@@ -44,7 +44,7 @@ def folder(tmp_path_factory):
     table = pd.DataFrame({"participant_id": [f"sub-{i:02d}" for i in range(PEOPLE)], "score": score})
     table.to_csv(people / "participants.tsv", sep="\t", index=False)
     (people / "dataset_description.json").write_text('{"Name": "other", "BIDSVersion": "1.9.0", "DatasetDOI": "other"}')
-    words = [people, folder / "other", "group", "-d", f"list={people / 'list.tsv'}", "--check", "--quiet"]
+    words = [people, folder / "other", "group", "-d", f"list={people / 'list.tsv'}", "--analyses", "check", "--quiet"]
     assert main([*map(str, words), "--min-time", "0", "--nprocs", "1"]) == 0
     return folder
 

@@ -205,7 +205,7 @@ def test_what_is_rejected_by_key_is_saved_obeyed_by_group_and_shown_again(browse
     assert browser.messages == []
     assert [url for url in browser.requests if not url.startswith(("data:", "blob:", "file:"))] == []
     capfd.readouterr()
-    assert main([str(troubled_demo[0]), str(output), "group", "--check", "--nprocs", "1"]) == 0
+    assert main([str(troubled_demo[0]), str(output), "group", "--analyses", "check", "--nprocs", "1"]) == 0
     assert f"{names[1]}: exclude.tsv: " in capfd.readouterr().err
     left_out = [row["reason"] for row in rows_of(output / "group" / "excluded.tsv") if names[1] in row["reason"]]
     assert left_out == [f"{names[1]}: exclude.tsv: a ghost, and 'more' here"]

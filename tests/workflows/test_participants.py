@@ -127,7 +127,7 @@ def test_a_connectome_that_is_gone_or_cut_is_not_done(exact_demo, output):
     whole = {name: table.read_bytes() for name, table in tables.items()}
     for name, damage in DAMAGES.items():
         damage(tables[name])
-    main([*map(str, [exact_demo[0], output, "group", "--check", "--min-time", "1", "--quiet"])])
+    main([*map(str, [exact_demo[0], output, "group", "--analyses", "check", "--min-time", "1", "--quiet"])])
     excluded = read_table(output / "group" / "excluded.tsv")["reason"]
     for name, damage in DAMAGES.items():
         said = f"{tables[name].name} is {'gone' if damage is Path.unlink else 'cut short'}: run"

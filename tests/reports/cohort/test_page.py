@@ -358,7 +358,7 @@ def test_parcels_of_one_reason_share_a_row_and_nobody_else_does():
 
 def test_the_row_of_a_run_names_what_its_connectomes_lack(troubled_demo, troubled_run, tmp_path):
     output = shutil.copytree(troubled_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
-    assert main([str(troubled_demo[0]), str(output), "group", "--check", "--nprocs", "1", "--quiet"]) == 0
+    assert main([str(troubled_demo[0]), str(output), "group", "--analyses", "check", "--nprocs", "1", "--quiet"]) == 0
     lacked: dict[str, set[str]] = {}
     for path in sorted(output.rglob("*_stat-pearsoncorrelation_relmat.tsv")):
         matrix = pd.read_csv(path, sep="\t", index_col=0, na_values="n/a")
