@@ -272,19 +272,16 @@ class SpectralPower(TransformerMixin, BaseEstimator):
             if self.input == "series":
                 values = pearson_connectivity(values)
             elif self.input == "edges":
-                values = self._from_edges(values)
+                n_parcels = (1 + math.isqrt(1 + 8 * values.size)) // 2
+                if self.order == "lower" and edge_count(n_parcels) == values.size:
+                    diagonal = values[np.cumsum(np.arange(1, n_parcels)) - 1]
+                    if n_parcels > 3 and np.allclose(diagonal, NILEARN_DIAGONAL, rtol=0, atol=1e-9):
+                        raise ValueError("These vectors hold the diagonal too; make them with discard_diagonal=True.")
+                    values = values[np.argsort(_from_upper(n_parcels))]
+                values = np.asarray(rebuild_matrix(values, diagonal=1.0, weighted=False))
             else:
                 _check_correlations(values)
             yield values
-
-    def _from_edges(self, values: FloatArray) -> FloatArray:
-        n_parcels = (1 + math.isqrt(1 + 8 * values.size)) // 2
-        if self.order == "lower" and edge_count(n_parcels) == values.size:
-            diagonal = values[np.cumsum(np.arange(1, n_parcels)) - 1]
-            if n_parcels > 3 and np.allclose(diagonal, NILEARN_DIAGONAL, rtol=0, atol=1e-9):
-                raise ValueError("These vectors hold the diagonal too; make them with discard_diagonal=True.")
-            values = values[np.argsort(_from_upper(n_parcels))]
-        return np.asarray(rebuild_matrix(values, diagonal=1.0, weighted=False))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -123,21 +123,14 @@ def filter_series(
         return scipy.signal.detrend(alone, axis=0) if series.shape[1] and line else alone - alone.mean(axis=0)
     first, last = (0, len(kept) - 1) if convention.hold_ends else np.flatnonzero(kept)[[0, -1]]
     inside = kept[first : last + 1]
-    whole = _bridge(series[first : last + 1], inside, convention)
+    at, end = np.flatnonzero(inside)[[0, -1]]
+    whole = interpolate_censored(series[first + at : first + end + 1], inside[at : end + 1], convention.longest_spline)
+    if len(whole) < len(inside):  # at the ends, where there is no other side, the nearest kept volume
+        whole = np.pad(whole, ((at, len(inside) - 1 - end), (0, 0)), mode="edge")
     whole = scipy.signal.detrend(whole, axis=0, type="linear" if line else "constant")
     if filtered:
         whole = butterworth(whole, repetition_time, high_pass, low_pass, convention.order, convention.padding)
     return whole[inside]
-
-
-def _bridge(series: NDArray[np.float64], kept: NDArray[np.bool_], convention: Convention) -> NDArray[np.float64]:
-    """Fill in what is censored; at the ends, where there is no other side, with the nearest kept volume."""
-    rows = np.flatnonzero(kept)
-    first, last = rows[0], rows[-1]
-    bridged = interpolate_censored(series[first : last + 1], kept[first : last + 1], convention.longest_spline)
-    if len(bridged) == len(series):
-        return bridged
-    return np.pad(bridged, ((first, len(series) - 1 - last), (0, 0)), mode="edge")
 
 
 def butterworth(

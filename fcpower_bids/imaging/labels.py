@@ -78,7 +78,14 @@ def align_labels(labels: np.ndarray, axis: Any, to_axis: Any) -> np.ndarray:
         if extent != other:
             raise Unfit(f"{name} has {extent} places in one and {other} in the other")
         if extent is None:
-            carried[rows] = _look_up(values, places.voxel, _same_voxels(name, places, part), places.volume_shape)
+            # voxels of the other axis as this one counts them, from left to right or from right to left
+            there = np.linalg.inv(places.affine) @ part.affine
+            turn, moved = np.rint(there[:3, :3]), part.voxel @ there[:3, :3].T + there[:3, 3]
+            voxels = np.rint(moved)
+            is_turned = abs(abs(np.linalg.det(turn)) - 1) < SHIFT and np.abs(there[:3, :3] - turn).max() < SHIFT
+            if not is_turned or np.abs(moved - voxels).max(initial=0.0) > SHIFT:
+                raise Unfit(f"{name} is on another voxel grid")
+            carried[rows] = _look_up(values, places.voxel, voxels.astype(np.intp), places.volume_shape)
         else:
             carried[rows] = _look_up(values, places.vertex[:, None], part.vertex[:, None], (extent,))
     return carried
@@ -92,18 +99,6 @@ def _look_up(labels: np.ndarray, places: np.ndarray, wanted: np.ndarray, extent:
     carried = np.zeros(len(wanted), dtype=labels.dtype)
     carried[inside] = lookup[tuple(wanted[inside].T)]
     return carried
-
-
-def _same_voxels(name: str, axis: Any, to_axis: Any) -> np.ndarray:
-    """Voxels (m, 3) of the other axis as this one counts them, from left to right or from right to left."""
-    there = np.linalg.inv(axis.affine) @ to_axis.affine
-    turn = np.rint(there[:3, :3])
-    places = to_axis.voxel @ there[:3, :3].T + there[:3, 3]
-    voxels = np.rint(places)
-    is_turned = abs(abs(np.linalg.det(turn)) - 1) < SHIFT and np.abs(there[:3, :3] - turn).max() < SHIFT
-    if not is_turned or np.abs(places - voxels).max(initial=0.0) > SHIFT:
-        raise Unfit(f"{name} is on another voxel grid")
-    return voxels.astype(np.intp)
 
 
 def _load(path: Path) -> Any:
