@@ -12,6 +12,7 @@ import pytest
 
 from fcpower_bids.core.regression.folds import replicated_folds
 from tests.cases.cohorts import group, write_series, write_table
+from tests.command import main
 from tests.running import PLAIN, run_app
 
 MANY = tuple(f"sub-{number:03d}" for number in range(1, 31))
@@ -189,6 +190,25 @@ def subsampled(three_targets):
     return three_targets, read(three_targets, "learning_curves")
 
 
+def scores_in_tangent_space(folder: Path, reference: np.ndarray) -> list[float]:
+    """Correlations in the folds of the quick run, of tangent vectors at a reference (P, P) and the penalty 0.1."""
+    values, vectors = np.linalg.eigh(reference)
+    whitener = (vectors / np.sqrt(values)) @ vectors.T
+    tangents = []
+    for name in MANY:
+        fc = np.corrcoef(np.load(folder / f"{name}.npy").T)
+        values, vectors = np.linalg.eigh(whitener @ fc @ whitener)
+        tangents.append(((vectors * np.log(values)) @ vectors.T)[np.triu_indices(12, 1)])
+    kernel, expected, ones = np.corrcoef(tangents), [], np.ones(20)
+    table = pd.read_csv(folder / "bids" / "participants.tsv", sep="\t")["score"].to_numpy()
+    for fold in replicated_folds(30, 3, 2, 1, 0):
+        inverse = np.linalg.inv(kernel[np.ix_(fold.train, fold.train)] + 0.1 * np.eye(20))
+        intercept = ones @ inverse @ table[fold.train] / (ones @ inverse @ ones)
+        predicted = intercept + kernel[np.ix_(fold.test, fold.train)] @ inverse @ (table[fold.train] - intercept)
+        expected.append(np.corrcoef(predicted, table[fold.test])[0, 1])
+    return expected
+
+
 def test_the_tangent_space_of_a_corpus_whitens_by_the_mean_of_its_people(three_targets, tmp_path, capsys):
     """Twenty others, two of whom lack a parcel; then a scan of this cohort among them, which is refused."""
     corpus = write_series(tmp_path / "corpus", MANY[:20], parcels=12, volumes=100, seed=9)
@@ -206,20 +226,7 @@ def test_the_tangent_space_of_a_corpus_whitens_by_the_mean_of_its_people(three_t
     assert screen.loc["tangent_corpus", "status"] == "scored"
 
     others = np.array([np.corrcoef(np.load(corpus / f"{name}.npy").T) for name in MANY[:20]])
-    values, vectors = np.linalg.eigh(np.nanmean(others, axis=0))
-    whitener = (vectors / np.sqrt(values)) @ vectors.T
-    tangents = []
-    for name in MANY:
-        fc = np.corrcoef(np.load(three_targets / f"{name}.npy").T)
-        values, vectors = np.linalg.eigh(whitener @ fc @ whitener)
-        tangents.append(((vectors * np.log(values)) @ vectors.T)[np.triu_indices(12, 1)])
-    kernel, expected, ones = np.corrcoef(tangents), [], np.ones(20)
-    table = pd.read_csv(three_targets / "bids" / "participants.tsv", sep="\t")["score"].to_numpy()
-    for fold in replicated_folds(30, 3, 2, 1, 0):
-        inverse = np.linalg.inv(kernel[np.ix_(fold.train, fold.train)] + 0.1 * np.eye(20))
-        intercept = ones @ inverse @ table[fold.train] / (ones @ inverse @ ones)
-        predicted = intercept + kernel[np.ix_(fold.test, fold.train)] @ inverse @ (table[fold.train] - intercept)
-        expected.append(np.corrcoef(predicted, table[fold.test])[0, 1])
+    expected = scores_in_tangent_space(three_targets, np.nanmean(others, axis=0))
     np.testing.assert_allclose(folds["r"], expected, rtol=0, atol=1e-3)
 
     (corpus / "out" / "sub-001" / "func").rename(tmp_path / "away")
@@ -229,6 +236,86 @@ def test_the_tangent_space_of_a_corpus_whitens_by_the_mean_of_its_people(three_t
     chosen.write_text(f'tangent_reference = "{tmp_path / "away"}"\n')
     assert group(three_targets, *words, "--replace") == 3
     assert "has no FC of" in capsys.readouterr().err
+
+
+WAYS = {
+    "sites held out": ("--sites", "hold-out", "--site-column", "arm"),
+    "sites taken from features": ("--sites", "combat", "--site-column", "arm"),
+    "folds that keep classes even": ("--stratify",),
+    "a covariate": ("--covariates", "other"),
+    "saved models": ("--save-models", "--accept-no-skill"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_number_that_is_cut_meets_other_choices_as_a_column_does(three_targets, tmp_path, way):
+    """One of the two targets at a time, so that nothing of the other is known, in tables that differ in the name."""
+    table = pd.read_csv(three_targets / "bids" / "participants.tsv", sep="\t")
+    age = np.random.default_rng(8).integers(20, 40, len(table)).astype(float)
+    table = table.assign(age=age, old=(age >= 29).astype(float), arm=np.arange(len(table)) % 3)
+    tables: dict[int, dict[str, pd.DataFrame]] = {}
+    for number, (target, columns) in enumerate({"old": ["old"], "late=age>=29": ["age"]}.items()):
+        folder = tmp_path / str(number)
+        shutil.copytree(three_targets, folder, ignore=shutil.ignore_patterns("out"))
+        written = table[["participant_id", "other", "arm", *columns]]
+        written.to_csv(folder / "bids" / "participants.tsv", sep="\t", index=False)
+        words = ("--analyses", "prediction", "--permutations", 20, "--targets", target, *WAYS[way])
+        assert group(folder, *words) == 0
+        tables[number] = {name: read(folder, name) for name in ("prediction", "predictions", "prediction_summary")}
+        if way == "saved models":
+            (model,) = (folder / "out" / "group" / "models").glob("*fc-power_model")
+            assert main(["predict", model, folder / "out", "--accept-no-skill"]) == 0
+            (predicted,) = (folder / "out" / "group" / "predicted").glob("*fc-power.tsv")
+            applied = pd.read_csv(predicted, sep="\t")
+            tables[number]["applied"] = applied.assign(target=target.partition("=")[0])
+    for name, rows in tables[0].items():
+        assert set(rows["target"]) == {"old"}
+        other = tables[1][name].replace({"target": {"late": "old"}})
+        pd.testing.assert_frame_equal(rows, other, rtol=1e-9, obj=name)
+
+
+def test_a_number_that_is_cut_is_one_target_of_two_output_folders(three_targets, tmp_path):
+    """Fifteen people of each of two sites under the same labels; observed are the ages of both, cut."""
+    ages, folders = {}, []
+    for site in ("one", "two"):
+        folder = write_series(tmp_path / site, MANY[:15], parcels=12, volumes=100, seed=len(folders))
+        age = 20.0 + np.arange(15) + 3 * len(folders)
+        write_table(folder / "bids" / "participants.tsv", participant_id=MANY[:15], age=age)
+        assert group(folder, "--analyses", "check") == 0
+        ages |= {f"{site}+{name}": float(value >= 29) for name, value in zip(MANY[:15], age, strict=True)}
+        folders.append(f"{site}={folder / 'out'}")
+    (tmp_path / "both" / "bids").mkdir(parents=True)
+    words = ("-d", *folders, "--analyses", "prediction", "--targets", "late=age>=29")
+    assert group(tmp_path / "both", *words) == 0
+    rows = read(tmp_path / "both", "predictions").groupby("participant_id")["observed"].first()
+    assert len(rows) == 30
+    assert sorted(rows) == sorted(ages.values())
+    counted = rows.groupby(rows.index.str.contains("two")).sum()
+    assert counted.tolist() == [
+        sum(value for name, value in ages.items() if name.startswith(site)) for site in ("one", "two")
+    ]
+
+
+def test_the_reference_of_a_corpus_is_the_mean_of_the_scans_that_take_part(three_targets, tmp_path):
+    """Sixteen others twice: the reference is over scans, without the one that the file of decisions rejects."""
+    corpus = write_series(tmp_path / "corpus", MANY[:16], ("a", "b"), parcels=12, volumes=100, seed=4)
+    assert group(corpus, "--analyses", "check") == 0
+    wild = np.load(corpus / "sub-002_b.npy")
+    wild[:, 1:6] = wild[:, :1] + 0.3 * wild[:, 1:6]
+    np.save(corpus / "sub-002_b.npy", wild)
+    assert group(corpus, "--analyses", "check", "--replace") == 0
+    (corpus / "out" / "exclude.tsv").write_text("participant_id\tsession\treason\nsub-002\tses-b\twild\n")
+    chosen = tmp_path / "more.toml"
+    chosen.write_text(f'tangent_reference = "{corpus / "out"}"\npenalties = [0.1]\n')
+    words = ("--targets", "score", "--analyses", "transform_screen", "--preset", "paper", "--config-file", chosen)
+    assert group(three_targets, *words, "--replace") == 0
+    folds = read(three_targets, "transform_screen_folds").query("representation == 'tangent_corpus'")
+    used = [f"{name}_{session}" for name in MANY[:16] for session in "ab" if (name, session) != ("sub-002", "b")]
+    others = np.array([np.corrcoef(np.load(corpus / f"{name}.npy").T) for name in used])
+    expected = scores_in_tangent_space(three_targets, others.mean(axis=0))
+    np.testing.assert_allclose(folds["r"], expected, rtol=0, atol=1e-3)
+    wrong = np.array([*others, np.corrcoef(wild.T)]).mean(axis=0)
+    assert np.abs(np.array(scores_in_tangent_space(three_targets, wrong)) - expected).max() > 2e-3
 
 
 def test_nextbrain_is_found_by_its_name(exact_demo, exact_run, tmp_path, monkeypatch):
