@@ -24,7 +24,6 @@ from fcpower_bids.cohort.recordings import (
     write_recordings,
 )
 from fcpower_bids.errors import DatasetError, Incomplete, UsageError
-from fcpower_bids.imaging.atlas import describe_atlas
 from fcpower_bids.inputs.roots import dataset_identity, derivative_roots
 from fcpower_bids.outputs.dataset import copy_atlas, name_inputs, note_command, prepare_dataset
 from fcpower_bids.outputs.names import files_of, folders_of, is_file_of
@@ -140,8 +139,10 @@ def run_participants(settings: Settings) -> int:
     }
     first = "  ".join(map(str, sorted(path for path in pages if path.is_file())[:2]))
     say(f"Status: {output}/logs/status.tsv  Pages: {first or 'none'}", settings)
-    with suppress(OSError):
-        work.rmdir()  # only when empty: each recording removes its own when it is done
+    with suppress(OSError):  # only when empty: each recording removes its own when it is done
+        work.rmdir()
+        if settings.run.work_dir is None:
+            settings.work.rmdir()
     code = exit_code(states)
     if failures:
         incomplete = Incomplete("\n".join(sorted(failures)))
@@ -199,8 +200,6 @@ def _run(jobs: Sequence[Job], settings: Settings, datasets: dict[str, Path], wor
     runner = None if settings.run.use_plugin is None else steps.make_runner(settings.run.use_plugin)
     named = settings.changed(dataset_name=dataset_identity(settings.bids_dir, settings.inputs.dataset_name))
     earlier = [_forget(job, named) for job in todo.values()]
-    for atlas in {atlas for job in todo.values() for atlas in job.atlases}:
-        describe_atlas(atlas, settings.work / "atlases")
     names, theirs, ended, wait, fruitless = list(todo), list[str](), set[str](), False, 0
     if runner is not None:
         steps.configure_nipype(settings.output_dir / "logs" / "crashes", settings.run.debug)

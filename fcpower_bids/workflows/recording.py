@@ -178,7 +178,7 @@ def process_recording(
                 if (path := getattr(recording, field)) is not None:
                     setattr(inputs, field, str(path))
             inputs.repetition_time, inputs.entities = recording.repetition_time, list(recording.entities)
-            inputs.atlases = [str(describe_atlas(atlas, settings.work / "atlases")) for atlas in atlases]
+            inputs.atlases = [str(describe_atlas(atlas, folder)) for atlas in atlases]
             files = [path for path in (recording.bold, recording.mask) if path is not None]
             workflow.get_node("parcellate").inputs.states = [file_state(path) for path in files]
             workflow.run(plugin=plugin)

@@ -282,6 +282,7 @@ def test_a_table_that_counts_the_background_is_refused(kind, scan, tmp_path):
     found = run(scan, tmp_path / "out", "participant", *words)
     assert found.code == (2 if first else 0), found.err
     assert ("counts the background" in found.err) == bool(first)
+    assert first or not (tmp_path / "out" / "work").exists()  # nothing of a finished run stays there
 
 
 CHANGED = {
