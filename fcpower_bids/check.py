@@ -55,7 +55,7 @@ from fcpower_bids.core.duplicates import (
     strange_pairs,
     swapped_scans,
 )
-from fcpower_bids.core.plausibility import rank_association, repeated_extremes
+from fcpower_bids.core.sentinel_codes import rank_association, repeated_extremes
 from fcpower_bids.encoders.checkpoints import TRAINED, UNKNOWN
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.outputs.group import FinishedAnalyses, analysis_key, write_group_tables

@@ -8,7 +8,7 @@ from scipy import stats
 
 from fcpower_bids.core import duplicates as duplicate_scans
 from fcpower_bids.core.duplicates import PairScores, aligned_correlation, misnamed_scans, strange_pairs, swapped_scans
-from fcpower_bids.core.plausibility import group_share, rank_association, repeated_extremes
+from fcpower_bids.core.sentinel_codes import group_share, rank_association, repeated_extremes
 
 
 def kernel_of(n, seed=0, own=0.6):
