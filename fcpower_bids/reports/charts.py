@@ -360,22 +360,15 @@ def spaced(places: np.ndarray) -> list[float]:
 # Rows with names
 
 
-def draw_rows(
-    titles: Sequence[str], columns: Curves, labels: Sequence[str], origin: float = 0.0, dots: Curves | None = None
-) -> str:
-    """Draw values with limits and p (n, 4), a row per entry, a panel per target; ``dots`` (m,) as a last row.
-
-    Without an origin, NaN, they are no differences.
-    """
-    rows = list(titles) if dots is None else [*titles, "random filters"]
-    clouds = {target: dots[target][np.isfinite(dots[target])] if dots else np.zeros(0) for target in columns}
-    scales = {target: reaching(values[:, :3], clouds[target], origin) for target, values in columns.items()}
-    sheet, charts = rows_with_names(rows, scales, WIDE, 0.2)
+def draw_rows(titles: Sequence[str], columns: Curves, labels: Sequence[str]) -> str:
+    """Draw differences with limits and p (n, 4), a row per entry, a panel per target."""
+    scales = {target: reaching(values[:, :3], 0.0) for target, values in columns.items()}
+    sheet, charts = rows_with_names(titles, scales, WIDE, 0.2)
     place = -np.arange(len(titles), dtype=float)
-    for chart, label, (target, values) in zip(charts, labels, columns.items(), strict=True):
-        for number in range(len(rows)):
-            chart.level(-number, "#ebebeb", 0.6)
-        chart.upright(origin, GREY, 0.9, "4 2")
+    for chart, label, values in zip(charts, labels, columns.values(), strict=True):
+        for height in place:
+            chart.level(height, "#ebebeb", 0.6)
+        chart.upright(0.0, GREY, 0.9, "4 2")
         middle, low, high, p = values.T
         clear = np.nan_to_num(p, nan=1.0) < 0.05
         for wanted, marker, colour, face in (
@@ -386,7 +379,6 @@ def draw_rows(
             for row in np.flatnonzero(wanted):
                 chart.plot((low[row], high[row]), (place[row], place[row]), colour, 1.3)
             chart.marks(middle[wanted], place[wanted], face, 26, marker, colour)
-        chart.dots(clouds[target], -len(titles) + jitter(len(clouds[target]), 0.3), GREY, 6, opacity=0.6)
         chart.frame_below(label, most=5)
     return sheet.svg()
 

@@ -131,17 +131,12 @@ def _draw_scale(drawing: Drawing, carpet: Box) -> None:
     drawing.text(bar.left + bar.width / 2, bar.top - 2, "SD", SMALL)
 
 
-def draw_matrices(
-    matrices: Mapping[str, np.ndarray],
-    networks: Sequence[tuple[str, int, int]],
-    limit: float | None = None,
-    columns: int = 3,
-) -> str:
-    """Draw matrices (P, P) by title, each on its own colour scale, framed and named by network (name, first, stop).
+def draw_matrices(matrices: Mapping[str, np.ndarray], networks: Sequence[tuple[str, int, int]]) -> str:
+    """Draw matrices (P, P) by title, framed and named by network (name, first, stop); NaN is grey.
 
-    NaN is grey. `limit`: of the scale; without one the 99th percentile beside the diagonal. `columns`: most in a row.
+    Each has a colour scale up to the 99th percentile beside the diagonal.
     """
-    columns = min(columns, len(matrices))
+    columns = min(3, len(matrices))
     names = [name for name, *_ in networks] if len(networks) <= MOST_NETWORKS else []
     left = 6 + 0.56 * SMALL * max(map(len, names), default=0)
     side = min(230.0, (9.6 * POINTS - left) / columns - 14)
@@ -152,7 +147,7 @@ def draw_matrices(
         box = Box(left + column * (side + 14), row * (side + 42) + 18, side, side)
         beside = np.abs(matrix[np.triu_indices(len(matrix), 1)])
         beside = beside[np.isfinite(beside)]
-        most = limit or (float(np.percentile(beside, 99)) if beside.size else 1.0) or 1.0
+        most = (float(np.percentile(beside, 99)) if beside.size else 0.0) or 1.0
         small = shrink(matrix, LARGE, LARGE)
         drawing.image(box, encode_png(step_of(small, -most, most, 2 * STEPS + 1), palette), len(small))
         for name, first, stop in networks if names else ():

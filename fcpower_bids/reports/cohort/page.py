@@ -10,12 +10,11 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from fcpower_bids.analyses.evaluate import POOLED_MEAN
 from fcpower_bids.analyses.sites import WITHIN
 from fcpower_bids.errors import Incomplete
 from fcpower_bids.outputs.group import ENDINGS
 from fcpower_bids.reports.charts import GREY, ROW_HEIGHT, ROW_WIDTH, draw_row_bars, reaching, rows_with_names, style
-from fcpower_bids.reports.cohort.chapters import ANSWERS, CHAPTERS, NOTE, make_chapter
+from fcpower_bids.reports.cohort.chapters import ANSWERS, CHAPTERS, NOTE, make_chapter, say_left_out
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
     NOT_DECIDED,
@@ -40,7 +39,6 @@ from fcpower_bids.reports.cohort.tables import (
     GroupTables,
     Section,
     count,
-    count_people,
     listed,
     missing,
     own_rows,
@@ -53,9 +51,7 @@ from fcpower_bids.settings import Places, command_of
 
 SHOWN = (*ENDINGS, ".json", ".toml", ".md", ".bib")
 """Files of the folder that the page leads to."""
-MOST_TARGETS, MOST_NAMED, MOST_SAID = 12, 3, 4
-DESCRIPTIONS = ("motion", "spectrum")
-"""Chapters that describe the cohort, whatever is asked of it."""
+MOST_TARGETS, MOST_NAMED = 12, 3
 ALARM = "alarm"
 FEW_IDENTIFIED = 20
 """Fewer people in the identification get a caution."""
@@ -133,7 +129,7 @@ def make_sections(tables: GroupTables) -> list[Section]:
     sections: list[Section] = []
     for anchor in CHAPTERS:
         try:
-            sections += list(make_chapter(anchor, tables))
+            sections += make_chapter(anchor, tables)
         except Exception as error:
             sentence = f"This part could not be made. {tables.explain(error, anchor)}"
             sections.append(Section(anchor, anchor.capitalize(), (sentence,)))
@@ -168,26 +164,24 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
     further = tuple(
         (section.title, answer, section.anchor) for section in sections for answer in section.answers[:MOST_TARGETS]
     )
-    serious = checked[checked["level"] != NOTE] if len(checked) else checked
-    cautions = [f"{row['finding']} {row['consequence']}" for row in serious.to_dict("records")]
+    serious = checked[checked["level"] != NOTE].to_dict("records") if len(checked) else []
+    cautions = [f"{row['finding']} {row['consequence']}" for row in serious]
     cautions += prediction_cautions(targets, tables)
     n = int(tables.facts("identification").get("NumberOfPeople", FEW_IDENTIFIED))
     if n < FEW_IDENTIFIED:
-        cautions.append(f"Identification among {count_people(n)} is easy; accuracy falls as the group grows.")
-    was_checked = tables.has("check")
+        cautions.append(f"Identification among {count(n, 'person')} is easy; accuracy falls as the group grows.")
     done = [name.replace("_", " ") for name in tables.done if name != "check"]
-    level = "stop" if not (answers or further or was_checked or done) else "caution" if cautions else "ok"
+    if not (answers or further or done or tables.has("check")):
+        return GroupVerdict("stop", "There are no results of the group level yet.", tuple(_facts(tables)))
     lines = _sentences(targets, tables, further)
     if not lines:
-        lines = ["There are no results of the group level yet."]
-        lines = ["The cohort was checked; no analysis was done."] if was_checked else lines
-        lines = [f"{listed(done, 4)}: done; the page has the tables."] if done else lines
-    alarms = int((checked["level"] == ALARM).sum()) if len(checked) else 0
-    if alarms:
+        only = "The cohort was checked; no analysis was done."
+        lines = [f"{listed(done, 4)}: done; the page has the tables." if done else only]
+    if alarms := sum(row["level"] == ALARM for row in serious):
         lines.insert(0, f"The check found {count(alarms, 'thing')} that would mislead; read it first.")
     room = [len(" ".join(lines[: n + 1]).split()) <= HEADLINE_WORDS for n in range(len(lines))]
     return GroupVerdict(
-        level,
+        "caution" if cautions else "ok",
         " ".join(lines[: max(1, sum(room))]),
         tuple(_facts(tables)),
         tuple(answers),
@@ -206,8 +200,8 @@ def short_answers(verdict: GroupVerdict, tables: GroupTables) -> list[str]:
             lines.append(f"{finding.target}: no score, since every encoder was trained on these people")
             continue
         where, name = " within sites" if finding.is_within else "", tables.title(finding.best)
-        column = finding.leading if finding.is_within else f"{finding.score}_{POOLED_MEAN}"
-        line = f"{finding.target}: {finding.label} {float(finding.summary[column].iloc[0]):.2f}{where} with {name}"
+        score = float(finding.summary[finding.tested].iloc[0])
+        line = f"{finding.target}: {finding.label} {score:.2f}{where} with {name}"
         if not missing(finding.p):
             needed = float(finding.summary["score_needed"].max())
             line += f", {say_p(finding.p)} (chance stays below {needed:.2f} in 95 of 100 cohorts)"
@@ -236,27 +230,26 @@ def _sentences(targets: list[Finding], tables: GroupTables, further: Sequence[tu
             else f"{tables.title(best['representation'])} identifies {share} of the scans{within}."
         )
     lines += [text for _, text, anchor in further if anchor == "edges" and (not lines or text.startswith(ANSWERS))]
-    if not lines and further:
-        answered = list(dict.fromkeys(text for _, text, anchor in further if anchor not in DESCRIPTIONS))
-        lines += [*answered[:MOST_SAID], *(["More answers are below."] if len(answered) > MOST_SAID else [])]
+    if not lines and further:  # what only describes the cohort is no answer
+        lines = list(dict.fromkeys(text for _, text, anchor in further if anchor not in ("motion", "spectrum")))
         lines = lines or ["Nothing was predicted or identified; the cohort is described below."]
     return lines
 
 
 def _facts(tables: GroupTables) -> Iterator[tuple[str, str]]:
-    scans, excluded, left_out = (tables.rows(name) for name in ("scans", "excluded", "left_out"))
+    scans, left_out = tables.rows("scans"), tables.rows("left_out")
     if len(scans):
-        yield "In the cohort", f"{count_people(scans['participant_id'].nunique())}, {count(len(scans), 'scan')}"
+        people = count(scans["participant_id"].nunique(), "person")
+        yield "In the cohort", f"{people}, {count(len(scans), 'scan')}"
     if predicted := known_people(tables):
         yield "Prediction", predicted
     facts = tables.facts("identification")
     if "NumberOfPeople" in facts:
-        yield "Identification", f"{count_people(facts['NumberOfPeople'])}, {count(int(facts['NumberOfScans']), 'scan')}"
+        yield "Identification", f"{count(facts['NumberOfPeople'], 'person')}, {count(facts['NumberOfScans'], 'scan')}"
     if len(left_out):
         states = left_out["state"].astype(str).value_counts()
         yield "Analyses without tables", ", ".join(f"{n} {state}" for state, n in states.items())
-    kinds = excluded["what"].astype(str).value_counts().items() if len(excluded) else ()
-    yield "Left out", ", ".join(count(int(n), str(kind)) for kind, n in kinds) or "nothing"
+    yield "Left out", say_left_out(tables) or "nothing"
 
 
 # The first figures, and the table of targets
@@ -272,14 +265,13 @@ def first_figures(findings: Sequence[Finding], tables: GroupTables) -> tuple[Pan
 
 def _draw_scores(findings: Sequence[Finding], tables: GroupTables) -> Panel:
     """Draw a row per target: a mark per representation, shaded up to the score that chance may give."""
-    first, kind = findings[0], findings[0].score
-    column = first.leading if first.is_within else f"{kind}_{POOLED_MEAN}"  # what the permutations are about
+    first = findings[0]
     rows = pd.concat([finding.summary.assign(target=finding.target) for finding in findings])
-    table = rows.pivot(index="target", columns="representation", values=[column, "score_needed"])
+    table = rows.pivot(index="target", columns="representation", values=[first.tested, "score_needed"])
     table = table.loc[[finding.target for finding in findings]].astype(float)
-    looks = {name: style(number) for number, name in enumerate(sorted(table[column]))}
-    order = table[column].mean().sort_values(ascending=False, kind="stable").index
-    values, needed = (table[name][order].to_numpy() for name in (column, "score_needed"))
+    looks = {name: style(number) for number, name in enumerate(sorted(table[first.tested]))}
+    order = table[first.tested].mean().sort_values(ascending=False, kind="stable").index
+    values, needed = (table[name][order].to_numpy() for name in (first.tested, "score_needed"))
     without = np.array([np.nan if finding.added is None else finding.added.alone for finding in findings])
     scale, titles = reaching(values, without, needed, first.chance), list(map(tables.title, order))
     key = {title: looks[name] for title, name in zip(titles, order, strict=True)}
@@ -294,11 +286,10 @@ def _draw_scores(findings: Sequence[Finding], tables: GroupTables) -> Panel:
     chart.marks(without, heights, "#000", 26, "X")
     label = f"{first.label} {'within sites' if first.is_within else 'of all predictions together'}"
     chart.frame_below(label, most=6)
-    text = "One mark per representation; the dashed line is guessing."
-    if np.isfinite(needed).any():
-        text += " A score in the shaded range of its representation could have come by chance."
-    if np.isfinite(without).any():
-        text += " The cross is the score of columns that are known without a scan."
+    text = (
+        "One mark per representation; the dashed line is guessing. A score in the shaded range of its representation "
+        "could have come by chance. The cross is the score of columns that are known without a scan."
+    )
     texts = (", ".join(map("{} {}".format, titles, map(show_number, row))) for row in values)
     numbers = "; ".join(f"{finding.target}: {scores}" for finding, scores in zip(findings, texts, strict=True))
     sources = tables.links("prediction_summary", "prediction_baselines")
@@ -311,51 +302,49 @@ def _draw_identification(tables: GroupTables) -> Iterator[Panel]:
         return
     looks = {name: style(number)[0] for number, name in enumerate(sorted(rows["representation"]))}
     titles, numbers = list(map(tables.title, rows["representation"])), rows.select_dtypes("number").astype(float)
-    within = numbers["accuracy_within"].to_numpy()
+    accuracy, low, high, chance, own_site, chance_there = (
+        numbers[name].to_numpy()
+        for name in ("accuracy", "ci_low", "ci_high", "chance", "accuracy_within", "chance_within")
+    )
     svg = draw_row_bars(
         titles,
-        numbers["accuracy"].to_numpy(),
+        accuracy,
         "share of scans recognised",
-        (numbers["ci_low"].to_numpy(), numbers["ci_high"].to_numpy()),
-        (numbers["chance"].to_numpy(), numbers["chance_within"].to_numpy()),
-        within,
+        (low, high),
+        (chance, chance_there),
+        own_site,
         [looks[name] for name in rows["representation"]],
     )
     text = (
         "Scans whose most similar scan of another session is of the same person, with their interval; dashed: guessing."
     )
-    if np.isfinite(within).any():
+    if np.isfinite(own_site).any():
         text += " The diamond and the second dashed line are among people of the own site."
-    shares = ", ".join(map("{} {}".format, titles, map(percent, rows["accuracy"])))
-    yield Panel(
-        "Identification", text, svg, f"Share of scans recognised: {shares}.", sources=tables.links("identification")
-    )
+    alt = f"Share of scans recognised: {', '.join(map('{} {}'.format, titles, map(percent, accuracy)))}."
+    yield Panel("Identification", text, svg, alt, sources=tables.links("identification"))
 
 
 def targets_by_representation(findings: Sequence[Finding], tables: GroupTables) -> Grid | None:
     """Return the table, a row per target; None where nothing was predicted."""
     if not findings:
         return None
-    summary = tables.rows("prediction_summary")
-    names, rows = [str(name) for name in summary["representation"].unique()], []
-    sites = tables.rows("prediction_sites")
+    summary, sites, rows = tables.rows("prediction_summary"), tables.rows("prediction_sites"), []
+    names = [str(name) for name in summary["representation"].unique()]
     sites = sites[sites["over"] == WITHIN].drop_duplicates(["target", "representation"]) if len(sites) else sites
     for finding in findings:
-        part = own_rows(summary, finding.target)
-        scores = dict(zip(part["representation"].astype(str), part[finding.leading], strict=True))
-        seen = set(part["representation"].astype(str)[seen_rows(part)])
-        best = "" if finding.state == ONLY_SEEN else finding.best
+        part = own_rows(summary, finding.target).assign(seen=seen_rows).set_index("representation")
+        cells = []
+        for name in names:
+            shown = _score_cell(part[finding.leading].get(name), finding.state != ONLY_SEEN and name == finding.best)
+            cells.append(Cell("trained on them", "n/a") if part["seen"].get(name) else shown)
         verdict = STATES[finding.state][0]
         verdict = BESIDE_SITE.get(finding.state, verdict) if finding.site else verdict
-        if finding.state == FOUND and finding.added is not None and not missing(finding.added.p):
-            verdict = "predicted" if finding.added.adds else "predicted; nothing beyond what is known"
-        cells = [
-            Cell("trained on them", "n/a") if name in seen else _score_cell(scores.get(name), name == best)
-            for name in names
-        ]
+        added = finding.added
+        if finding.state == FOUND and added is not None and not missing(added.p):
+            verdict = "predicted" if added.adds else "predicted; nothing beyond what is known"
         label = f"{finding.label}, all predictions" if finding.is_pooled else finding.label
         p = "" if missing(finding.p) else f" ({say_p(finding.p)})"
-        beside = [None if finding.added is None else finding.added.alone]
+        beside = [None if added is None else added.alone]
         if len(sites):
             within = own_rows(sites, finding.target).set_index("representation")["value"]
             beside += [finding.pooled(finding.best), within.get(finding.best)]
@@ -364,9 +353,7 @@ def targets_by_representation(findings: Sequence[Finding], tables: GroupTables) 
     if any(finding.is_within for finding in findings):
         leads = "Score within sites, which are held out"
     elif tested := small_folds(findings, tables):
-        leads = f"Score of all predictions together, since a mean over folds of {tested} is mostly noise"
-        if not all(finding.is_pooled for finding in findings):
-            leads = f"Mean over the folds, or where it says 'all predictions' the {leads[0].lower()}{leads[1:]}"
+        leads = f"All predictions: score of them together, since a mean over folds of {tested} is mostly noise"
     text = (
         f"{leads}; the best representation of a target is bold. The p of the verdict is corrected for the number of "
         "representations and targets. Without a scan: the best of the site, and of all that is known together."
@@ -374,7 +361,7 @@ def targets_by_representation(findings: Sequence[Finding], tables: GroupTables) 
     header = ["Target", "Score", *map(tables.title, names), "Verdict", "Without a scan"]
     if len(sites):
         header += ["All predictions", "Within sites"]
-        text += " All predictions: the best representation's score of them together. Within sites: among people of one."
+        text += " The last two columns are of the best representation: everyone together, and among people of one site."
     return Grid("", text, tuple(header), tuple(rows), tables.links("prediction_summary", "prediction_baselines"))
 
 

@@ -202,8 +202,7 @@ def test_a_large_cohort_has_a_page_of_the_usual_size(outputs, page, monkeypatch)
     monkeypatch.setattr("fcpower_bids.reports.cohort.tables.MOST_ROWS", 5)
     text = write_group_report(outputs[0])[0].read_text(encoding="utf-8")
     page.write_text(usual, encoding="utf-8")
-    part = text[text.index('id="prediction"') :]
-    part = part[: part.index("</section>")]
+    part = text[text.index('id="prediction"') : text.index('id="identification"')]
     n = len(read_table(outputs[1].path("prediction_summary")))
     assert f"The first 5 of {n} rows; the tables behind this page have the others too." in part
 
