@@ -39,6 +39,15 @@ class AtlasFacts:
     citation: str = "n/a"
 
 
+def programs_of(output_dir: Path) -> list[str]:
+    """Name and version of the programs that made the outputs, this one first; none where nothing says so."""
+    try:
+        chain = made_by(output_dir)
+    except DatasetError:
+        return []
+    return [" ".join(str(program[key]) for key in ("Name", "Version") if key in program) for program in chain]
+
+
 def write_methods(
     settings: ParticipantOutputs, atlases: Iterable[AtlasFacts] = (), others: Sequence[str] = ()
 ) -> list[Path]:
@@ -62,11 +71,6 @@ def methods_text(settings: ParticipantOutputs, atlases: Iterable[AtlasFacts] = (
     strategy = load_strategy(settings.strategy)
     atlases = sorted(set(atlases))
     spaces = {atlas.space for atlas in atlases}
-    try:  # what made the input, as the description of the outputs has it
-        before = made_by(settings.output_dir)[1:]
-    except DatasetError:
-        before = []
-    programs = [" ".join(str(program[key]) for key in ("Name", "Version") if key in program) for program in before]
     # what the strategy says of itself, with its citations before the full stop; a DOI where there is no entry
     by_doi = {entry["doi"]: key for key, entry in all_references().items() if "doi" in entry}
     known = "; ".join(f"@{by_doi[doi]}" for doi in strategy.references if doi in by_doi)
@@ -78,7 +82,7 @@ def methods_text(settings: ParticipantOutputs, atlases: Iterable[AtlasFacts] = (
         settings=settings,
         others=others,
         configuration=settings.configuration_hash(),
-        preprocessing=" and ".join(programs),
+        preprocessing=" and ".join(programs_of(settings.output_dir)[1:]),
         atlases=atlases,
         names=[without_folders(name) for name in settings.atlas],
         weights=name_of_weights(settings.encoder_weights) if settings.encoder_weights else "",

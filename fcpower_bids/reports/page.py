@@ -165,9 +165,17 @@ def show_number(value: Any, digits: int = 2) -> str:
     return text if float(text) else text.lstrip("-")  # minus zero is zero
 
 
-def listed(words: Iterable[object]) -> str:
-    """``a, b and c``."""
+def count(number: float, noun: str, many: str = "") -> str:
+    """``1 scan``, ``2 scans``, ``1 person``, ``2 people``."""
+    many = many or ("people" if noun == "person" else noun + "s")
+    return f"{int(number):,} {noun if number == 1 else many}"
+
+
+def listed(words: Iterable[object], most: int = 0) -> str:
+    """``a, b and c``; after so many words, if any, the number of the others."""
     *first, last = map(str, words)
+    if most and len(first) >= most:
+        first, last = first[:most], f"{len(first) + 1 - most} more"
     return f"{', '.join(first)} and {last}" if first else last
 
 

@@ -14,7 +14,6 @@ from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     Chapter,
     GroupTables,
-    count,
     missing,
     own_rows,
     percent,
@@ -23,7 +22,7 @@ from fcpower_bids.reports.cohort.tables import (
     targets_of,
 )
 from fcpower_bids.reports.figures import draw_matrices
-from fcpower_bids.reports.page import Panel
+from fcpower_bids.reports.page import Panel, count
 
 MOST_TARGETS, BESIDE = 6, 3
 """Targets of an analysis that are drawn, and how many of them side by side in one picture; all are in the tables."""

@@ -18,15 +18,13 @@ from fcpower_bids.reports.cohort.tables import (
     GroupTables,
     Section,
     by_representation,
-    count,
-    listed,
     missing,
     own_rows,
     percent,
     square,
 )
 from fcpower_bids.reports.figures import draw_matrices
-from fcpower_bids.reports.page import Panel
+from fcpower_bids.reports.page import Panel, count, listed
 from fcpower_bids.schema import TABLES
 
 MOST_DRAWN_TARGETS, MOST_SCATTERS = 12, 4
@@ -232,7 +230,7 @@ def _say_edges(tables: GroupTables) -> Iterator[str]:
     for target, part in tables.rows("edges_summary").groupby("target", sort=False):
         names.setdefault(_answer_edges(part), []).append(str(target))
     for answer, targets in names.items():
-        yield answer.format(listed(targets))
+        yield answer.format(listed(targets, 6))
 
 
 def _warn_of_many_targets(tables: GroupTables) -> Iterator[str]:

@@ -18,14 +18,13 @@ from fcpower_bids.core.differences import POWER
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     GroupTables,
-    count,
     missing,
     own_rows,
     percent,
     say_p,
     score_label,
 )
-from fcpower_bids.reports.page import show_number
+from fcpower_bids.reports.page import count, show_number
 
 FOUND, NOT_FOUND, NOT_DECIDED, NOT_TESTED = "found", "not found", "not decided", "not tested"
 ONLY_SEEN = "only seen"

@@ -13,8 +13,9 @@ from fcpower_bids.analyses.spectrum.screen import PAPER_SCREEN
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import Facts, read_toml
 from fcpower_bids.reports.cohort.findings import known_people
-from fcpower_bids.reports.cohort.tables import GroupTables, count
+from fcpower_bids.reports.cohort.tables import GroupTables
 from fcpower_bids.reports.methods import fill, fill_part
+from fcpower_bids.reports.page import count
 from fcpower_bids.settings import command_of
 from fcpower_bids.settings.options import HOLD_OUT, is_composite
 from fcpower_bids.transforms.connectomes import TRANSFORMS

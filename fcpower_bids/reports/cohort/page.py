@@ -38,15 +38,13 @@ from fcpower_bids.reports.cohort.tables import (
     Grid,
     GroupTables,
     Section,
-    count,
-    listed,
     missing,
     own_rows,
     percent,
     say_p,
 )
 from fcpower_bids.reports.methods import all_references, to_html, write_citations
-from fcpower_bids.reports.page import Panel, relative_link, render_page, show_number, write_page
+from fcpower_bids.reports.page import Panel, count, listed, relative_link, render_page, show_number, write_page
 from fcpower_bids.settings import Places, command_of
 
 SHOWN = (*ENDINGS, ".json", ".toml", ".md", ".bib")

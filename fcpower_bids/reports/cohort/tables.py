@@ -21,6 +21,7 @@ from fcpower_bids.outputs.names import short_name
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.reports.page import Panel, look_up, make_panel, relative_link, show_number
+from fcpower_bids.reports.page import count as count
 from fcpower_bids.schema import TABLES, Column, TableSpec
 from fcpower_bids.settings import Places
 
@@ -263,20 +264,6 @@ def percent(share: float, digits: int = 0) -> str:
 def missing(value: Any) -> bool:
     """Whether a value of a table is missing."""
     return value is None or value != value
-
-
-def count(number: float, noun: str, many: str = "") -> str:
-    """``1 scan``, ``2 scans``, ``1 person``, ``2 people``."""
-    many = many or ("people" if noun == "person" else noun + "s")
-    return f"{int(number):,} {noun if number == 1 else many}"
-
-
-def listed(words: Iterable[str], most: int = 6) -> str:
-    """``a, b and c``; after so many words the number of the others."""
-    words = list(words)
-    if len(words) > most:
-        return ", ".join(words[:most]) + f" and {len(words) - most} more"
-    return " and ".join(([", ".join(words[:-1])] if len(words) > 1 else []) + words[-1:])
 
 
 def score_label(score: object) -> str:

@@ -27,8 +27,8 @@ from fcpower_bids.reports.cohort.findings import (
     smallest_correlation,
 )
 from fcpower_bids.reports.cohort.page import first_figures, judge_cohort, make_sections, write_group_report
-from fcpower_bids.reports.cohort.tables import GroupTables, listed, read_long, show_p
-from fcpower_bids.reports.page import show_number
+from fcpower_bids.reports.cohort.tables import GroupTables, read_long, show_p
+from fcpower_bids.reports.page import listed, show_number
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
 from tests.command import main
