@@ -1,4 +1,4 @@
-"""Charts as SVG text: points, bands, rows with names, curves, scaled eigenvectors and brains; arrays in."""
+"""Charts as SVG text: rows with names, curves, scaled eigenvectors and connections in a brain; arrays in."""
 
 from __future__ import annotations
 
@@ -10,27 +10,13 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.reports.figures import AFTER, BEFORE
-from fcpower_bids.reports.svg import (
-    DOTS,
-    POINTS,
-    SIZE,
-    Axes,
-    Box,
-    Drawing,
-    Scale,
-    around,
-    colour_table,
-    colours,
-    encode_png,
-)
+from fcpower_bids.reports.svg import POINTS, SIZE, Axes, Box, Drawing, Scale, around, colour_table, colours, encode_png
 
 SHADES = (BEFORE, AFTER, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^v"
 GREY, PALE = "#8c8c8c", "#bfbfbf"
-MANY_POINTS = 300
-"""More points are drawn as an image, which is smaller than so many shapes."""
-STEPS = 16
-"""Opacities of such an image."""
+MOST_DOTS = 1000
+"""Of more points every so many is drawn."""
 LETTER = 0.56 * SIZE
 """Mean width of a letter in points."""
 WIDE, NARROW = 9.6, 4.8
@@ -44,8 +30,8 @@ Curves = Mapping[str, np.ndarray]
 """By name: columns x and y, or x, y and the lower and upper end of a band."""
 ROW_WIDTH, ROW_HEIGHT = 4.7, 0.42
 """Inches of a sheet of named rows and of each of its rows."""
-BELOW_ROWS = 34
-"""Points for the name of its axis with the ticks."""
+LINE = 12.5
+"""Points of a line of a key."""
 CORNERS: Mapping[str, tuple[tuple[float, float], ...]] = {
     "s": ((-0.89, -0.89), (0.89, -0.89), (0.89, 0.89), (-0.89, 0.89)),
     "D": ((0, -1.2), (1.2, 0), (0, 1.2), (-1.2, 0)),
@@ -57,10 +43,6 @@ CORNERS: Mapping[str, tuple[tuple[float, float], ...]] = {
     ),
 }  # fmt: skip
 """Corners of the markers, in radii; a circle has none."""
-
-
-MANY_MODES = 60
-"""More eigenvectors are drawn as thinner arrows."""
 Place = tuple[float, float, float]
 """Where a parcel is, in mm of MNI space."""
 VIEWS = (((1, 2), -1), ((0, 1), 0), ((1, 2), 1))
@@ -75,81 +57,43 @@ def style(number: int) -> tuple[str, str]:
     return SHADES[number % len(SHADES)], MARKERS[number % len(MARKERS)]
 
 
-def jitter(size: int, width: float) -> np.ndarray:
-    """Spread points side by side, always in the same way, shape (size,) between -width and width."""
-    return width * (2 * ((np.arange(size) * 0.6180339887) % 1) - 1)
-
-
 def short(title: str, most: int = 34) -> str:
     """Cut a title that is too long for a drawing."""
     return title if len(title) <= most else title[: most - 1] + "…"
 
 
-def width_of(texts: Sequence[str]) -> float:
-    """Return the room in points that the longest of some texts takes."""
-    return LETTER * max(map(len, texts), default=0)
+def side_by_side(drawing: Drawing, number: int, left: float, top: float, bottom: float, gap: float) -> list[Box]:
+    """Divide a sheet into panels; margins and gap in points."""
+    wide = (drawing.width - left - 10 - gap * (number - 1)) / number
+    tall = drawing.height - top - bottom
+    return [Box(left + column * (wide + gap), top, wide, tall) for column in range(number)]
 
 
-def lay_out(
-    drawing: Drawing, rows: int, columns: int, margins: tuple[float, float, float, float], gaps: tuple[float, float]
-) -> list[Box]:
-    """Divide a sheet into equal panels, row by row; margins (left, right, top, bottom) and gaps in points."""
-    left, right, top, bottom = margins
-    wide = (drawing.width - left - right - gaps[0] * (columns - 1)) / columns
-    tall = (drawing.height - top - bottom - gaps[1] * (rows - 1)) / rows
-    return [
-        Box(left + column * (wide + gaps[0]), top + row * (tall + gaps[1]), wide, tall)
-        for row in range(rows)
-        for column in range(columns)
-    ]
+def _shape(x: float, y: float, radius: float, marker: str) -> str:
+    if marker == "o":
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.2f}"/>'
+    corners = "L".join(f"{x + radius * a:.1f} {y + radius * b:.1f}" for a, b in CORNERS[marker])
+    return f'<path d="M{corners}Z"/>'
 
 
 class Chart(Axes):
     """A panel with points, bands and bars; what is drawn later lies above."""
 
-    def dots(
-        self, x: np.ndarray, y: np.ndarray, colour: str, area: float, marker: str = "o", opacity: float = 1.0
+    def marks(
+        self, x: np.ndarray, y: np.ndarray, colour: str, area: float, marker: str = "o", **look: str | float
     ) -> None:
-        """Draw points of so many square points; many of them as an image."""
+        """Draw points of so many square points as shapes."""
         known = np.isfinite(x) & np.isfinite(y)
-        if known.sum() > MANY_POINTS:
-            self._cloud(self.across(x[known]), self.down(y[known]), colour, float(np.sqrt(area / np.pi)), opacity)
-        else:
-            self._shapes(x[known], y[known], area, marker, {"fill": colour, "fill_opacity": opacity})
+        places = zip(self.across(x[known]), self.down(y[known]), strict=True)
+        if shapes := "".join(_shape(a, b, float(np.sqrt(area / np.pi)), marker) for a, b in places):
+            self.drawing.add("g", shapes, fill=colour, **look)
 
-    def marks(self, x: np.ndarray, y: np.ndarray, colour: str, area: float, marker: str, edge: str = "none") -> None:
-        """Draw points as shapes, however many, with an edge where one is named."""
-        known = np.isfinite(x) & np.isfinite(y)
-        self._shapes(x[known], y[known], area, marker, {"fill": colour, "stroke": edge})
+    def dots(self, x: np.ndarray, y: np.ndarray, colour: str, area: float, marker: str = "o") -> None:
+        """Draw a cloud of points that let others be seen, and of very many a part."""
+        step = -(-len(x) // MOST_DOTS) or 1
+        self.marks(x[::step], y[::step], colour, area, marker, fill_opacity=0.5)
 
-    def _shapes(self, x: np.ndarray, y: np.ndarray, area: float, marker: str, look: Mapping[str, str | float]) -> None:
-        radius = float(np.sqrt(area / np.pi))
-        points = zip(self.across(x), self.down(y), strict=True)
-        if marker == "o":
-            shapes = "".join(f'<circle cx="{a:.1f}" cy="{b:.1f}" r="{radius:.2f}"/>' for a, b in points)
-        else:
-            shapes = "".join(f'<path d="{_polygon(a, b, radius, CORNERS[marker])}"/>' for a, b in points)
-        if shapes:
-            self.drawing.add("g", shapes, **look)
-
-    def _cloud(self, across: np.ndarray, down: np.ndarray, colour: str, radius: float, opacity: float) -> None:
-        """Draw many points as an image of the colour, denser where more of them lie."""
-        scale = DOTS / POINTS
-        columns, rows = max(1, round(self.box.width * scale)), max(1, round(self.box.height * scale))
-        count = np.zeros((rows, columns))
-        reach = np.arange(-int(radius * scale), int(radius * scale) + 1)
-        disc = [(i, j) for i in reach for j in reach if i * i + j * j <= max(1.0, (radius * scale) ** 2)]
-        place = np.stack([(down - self.box.top) * scale, (across - self.box.left) * scale]).astype(int)
-        for i, j in disc:
-            row, column = place[0] + i, place[1] + j
-            inside = (row >= 0) & (row < rows) & (column >= 0) & (column < columns)
-            np.add.at(count, (row[inside], column[inside]), 1)
-        step = np.ceil((STEPS - 1) * (1 - (1 - opacity) ** count)).astype(np.uint8)
-        shade = np.frombuffer(bytes.fromhex(colour[1:]), dtype=np.uint8)
-        palette = np.column_stack([np.tile(shade, (STEPS, 1)), np.linspace(0, 255, STEPS).astype(np.uint8)])
-        self.drawing.image(self.box, encode_png(step, palette), columns)
-
-    def band(self, x: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str, opacity: float) -> None:
+    def band(self, x: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str) -> None:
         """Fill between two lines, where both are known."""
         known = np.isfinite(x) & np.isfinite(low) & np.isfinite(high)
         if known.sum() < 2:
@@ -157,11 +101,9 @@ class Chart(Axes):
         ends = np.concatenate([self.across(x[known]), self.across(x[known])[::-1]])
         heights = np.concatenate([self.down(low[known]), self.down(high[known])[::-1]])
         path = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in zip(ends, heights, strict=True)) + "Z"
-        self.drawing.add("path", d=path, fill=colour, fill_opacity=opacity, clip_path=self.inside)
+        self.drawing.add("path", d=path, fill=colour, fill_opacity=0.15, clip_path=self.inside)
 
-    def shade(
-        self, middle: float, end: float, colour: str = PALE, half: float = 0.3, start: float | None = None
-    ) -> None:
+    def shade(self, middle: float, end: float, half: float, colour: str = PALE, start: float | None = None) -> None:
         """Shade a strip around a height between two values; without a start from the left side."""
         if np.isfinite(end):
             top, bottom = (float(self.down(middle + side * half)) for side in (1, -1))
@@ -169,10 +111,10 @@ class Chart(Axes):
             left, right = np.sort(np.clip(ends, self.box.left, self.box.right))
             self.drawing.rectangle(Box(left, top, right - left, bottom - top), colour, fill_opacity=0.4)
 
-    def upright(self, value: float, colour: str, width: float = 0.9, dashes: str = "") -> None:
-        """Draw an upright line over the whole height."""
+    def upright(self, value: float) -> None:
+        """Draw an upright dashed line over the whole height."""
         if np.isfinite(value):
-            self.plot((value, value), (self.y.low, self.y.high), colour, width, dashes)
+            self.plot((value, value), (self.y.low, self.y.high), GREY, 0.9, "4 2")
 
     def title(self, text: str) -> None:
         """Write a title above the panel."""
@@ -185,6 +127,28 @@ def reaching(*values: np.ndarray | Sequence[float] | float) -> Scale:
     return around(np.concatenate([np.ravel(np.asarray(numbers, dtype=float)) for numbers in values]))
 
 
+def _columns_of_key(names: Sequence[str], width: float) -> tuple[int, float]:
+    """How many names of a key stand side by side on so many points, and the points of each."""
+    wide = LETTER * max(map(len, names), default=0) + 28
+    return max(1, min(4, len(names), int(width // wide))), wide
+
+
+def height_of_key(names: Sequence[str], width: float) -> float:
+    """Return the points that `key_below` takes on a sheet of so many points."""
+    return LINE * -(-len(names) // _columns_of_key(names, width)[0]) + 4 if names else 0.0
+
+
+def key_below(drawing: Drawing, entries: Mapping[str, tuple[str, str]]) -> None:
+    """Name colours and markers at the foot of the sheet, in rows of up to four."""
+    columns, wide = _columns_of_key(list(entries), drawing.width)
+    left, lines = (drawing.width - wide * columns) / 2, -(-len(entries) // columns)
+    for number, (name, (colour, marker)) in enumerate(entries.items()):
+        row, column = divmod(number, columns)
+        x, y = left + wide * column, drawing.height - 6 - LINE * (lines - 1 - row)
+        drawing.add("g", _shape(x + 5, y - 3, 2.6, marker), fill=colour)
+        drawing.text(x + 14, y, name, anchor="start")
+
+
 def rows_with_names(
     titles: Sequence[str],
     scales: Mapping[str, Scale],
@@ -193,13 +157,14 @@ def rows_with_names(
     key: Mapping[str, tuple[str, str]] | None = None,
 ) -> tuple[Drawing, list[Chart]]:
     """Return a sheet of named rows, each of so many inches, with a panel per scale, and the key of marks below it."""
-    keys = height_of_key(list(key), width * POINTS) if key else 0.0
-    above, below, names = (20 if any(scales) else 6), BELOW_ROWS + keys, [short(title) for title in titles]
+    above, names = (20 if any(scales) else 6), [short(title) for title in titles]
+    below = BELOW + 2 + height_of_key(list(key or ()), width * POINTS)
     sheet = Drawing(width, height * len(titles) + (above + below + 4) / POINTS)
-    room = min(width_of(names) + 12, 0.5 * sheet.width)
-    boxes = lay_out(sheet, 1, len(scales), (room, 10, above, below), (16, 0))
+    room = min(LETTER * max(map(len, names), default=0) + 12, 0.5 * sheet.width)
     charts = []
-    for box, (title, scale) in zip(boxes, scales.items(), strict=True):
+    for box, (title, scale) in zip(
+        side_by_side(sheet, len(scales), room, above, below, 16), scales.items(), strict=True
+    ):
         chart = Chart(sheet, box, scale, Scale(-len(titles) + 0.45, 0.55))
         chart.title(short(title, 40))
         charts.append(chart)
@@ -214,8 +179,8 @@ def draw_row_bars(
     titles: Sequence[str],
     values: np.ndarray,
     label: str,
-    interval: tuple[np.ndarray, np.ndarray] | None = None,
-    levels: Sequence[np.ndarray] = (),
+    interval: tuple[np.ndarray, np.ndarray],
+    levels: Sequence[np.ndarray],
     within: np.ndarray | None = None,
     colours: Sequence[str] = (),
 ) -> str:
@@ -223,42 +188,50 @@ def draw_row_bars(
     scale = Scale(min(0.0, float(np.nanmin(values))), 1.02)
     sheet, (chart,) = rows_with_names(titles, {"": scale}, ROW_WIDTH, ROW_HEIGHT)
     for row in range(len(titles)):
-        chart.shade(-row, values[row], colours[row] if colours else style(row)[0], start=0.0)
-        if interval is not None:
-            chart.plot([interval[0][row], interval[1][row]], [-row] * 2, "#000", 1.2)
+        chart.shade(-row, values[row], 0.3, colours[row] if colours else style(row)[0], start=0.0)
+        chart.plot([interval[0][row], interval[1][row]], [-row] * 2, "#000", 1.2)
         for level in levels:
             chart.plot([level[row]] * 2, [-row - 0.36, -row + 0.36], "#000", 1.2, "3 2")
     if within is not None:
-        chart.marks(within, -np.arange(len(titles), dtype=float), "#fff", 26, "D", "#000")
+        chart.marks(within, -np.arange(len(titles), dtype=float), "#fff", 26, "D", stroke="#000")
     chart.frame_below(label, most=6)
     return sheet.svg()
 
 
-def key_below(drawing: Drawing, entries: Mapping[str, tuple[str, str]]) -> None:
-    """Name colours and markers at the foot of the sheet, in rows of up to four."""
-    names = list(entries)
-    wide = width_of(names) + 28
-    columns = max(1, min(4, len(names), int(drawing.width // wide)))
-    lines = -(-len(names) // columns)
-    left = (drawing.width - wide * columns) / 2
-    for number, (name, (colour, marker)) in enumerate(entries.items()):
-        row, column = divmod(number, columns)
-        x, y = left + wide * column, drawing.height - 6 - 12.5 * (lines - 1 - row)
-        if marker == "o":
-            drawing.add("circle", cx=x + 5, cy=y - 3, r=2.6, fill=colour)
-        else:
-            drawing.add("path", d=_polygon(x + 5, y - 3, 2.6, CORNERS[marker]), fill=colour)
-        drawing.text(x + 14, y, name, anchor="start")
+def draw_rows(titles: Sequence[str], columns: Curves, labels: Sequence[str]) -> str:
+    """Draw differences with limits and p (n, 4), a row per entry, a panel per target."""
+    scales = {target: reaching(values[:, :3], 0.0) for target, values in columns.items()}
+    sheet, charts = rows_with_names(titles, scales, WIDE, 0.2)
+    place = -np.arange(len(titles), dtype=float)
+    for chart, label, values in zip(charts, labels, columns.values(), strict=True):
+        for height in place:
+            chart.level(height, "#ebebeb", 0.6)
+        chart.upright(0.0)
+        middle, low, high, p = values.T
+        clear = (np.nan_to_num(p, nan=1.0) < 0.05) & (middle != 0)
+        for wanted, marker, colour, face in (
+            (clear & (middle > 0), "^", AFTER, AFTER),
+            (clear & (middle < 0), "v", BEFORE, BEFORE),
+            (np.isfinite(middle) & ~clear, "o", "#595959", "#fff"),
+        ):
+            for row in np.flatnonzero(wanted):
+                chart.plot((low[row], high[row]), (place[row], place[row]), colour, 1.3)
+            chart.marks(middle[wanted], place[wanted], face, 26, marker, stroke=colour)
+        chart.frame_below(label, most=5)
+    return sheet.svg()
 
 
-def height_of_key(entries: Sequence[str], drawing_width: float) -> float:
-    """Return the points that `key_below` takes on a sheet of so many points."""
-    columns = max(1, min(4, len(entries), int(drawing_width // (width_of(entries) + 28))))
-    return 12.5 * -(-len(entries) // columns) + 4
-
-
-def _polygon(x: float, y: float, radius: float, corners: Sequence[tuple[float, float]]) -> str:
-    return "M" + "L".join(f"{x + radius * a:.1f} {y + radius * b:.1f}" for a, b in corners) + "Z"
+def draw_standing(names: Sequence[str], figures: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> str:
+    """Draw where values (n,) stand among those of all (N,): a row per name, a panel per figure, all as a grey cloud."""
+    scales = {title: reaching(everyone) for title, (_, everyone) in figures.items()}
+    sheet, charts = rows_with_names(names, scales, WIDE, 0.3)
+    for chart, (values, everyone) in zip(charts, figures.values(), strict=True):
+        aside = 0.3 * (2 * ((np.arange(len(everyone)) * 0.6180339887) % 1) - 1)  # the same side by side every time
+        for row, value in enumerate(values):
+            chart.dots(everyone, aside - row, GREY, 8)
+            chart.marks(np.array([value]), np.array([-float(row)]), AFTER, 40, stroke="#000")
+        chart.frame_below("", most=5)
+    return sheet.svg()
 
 
 def network_spans(networks: Sequence[str]) -> list[tuple[str, int, int]]:
@@ -289,9 +262,9 @@ def draw_curves(
     names = dict.fromkeys(name for *_, curves in panels for name, values in curves.items() if len(values))
     looks = {name: style(number) for number, name in enumerate(names)}
     key = {short(name): looks[name] for name in names} if any(len(curves) > 1 for *_, curves in panels) else {}
-    bottom = BELOW + (height_of_key(list(key), sheet.width) if key else 0)
+    bottom = BELOW + height_of_key(list(key), sheet.width)
     same = len({vertical for _, vertical, *_ in panels}) == 1
-    boxes = lay_out(sheet, 1, len(panels), (LEFT, 10, 20, bottom), (20 if same else LEFT + 8, 0))
+    boxes = side_by_side(sheet, len(panels), LEFT, 20, bottom, 20 if same else LEFT + 8)
     everything = [values for *_, curves in panels for values in curves.values()]
     for number, (box, (title, vertical, horizontal, curves)) in enumerate(zip(boxes, panels, strict=True)):
         places = np.unique(np.concatenate([values[:, 0] for values in curves.values()] or [np.zeros(0)]))
@@ -305,18 +278,17 @@ def draw_curves(
         if np.isfinite(origin):
             chart.level(origin, GREY, 0.9, "4 2")
         for value in np.ravel(mark):
-            chart.upright(value, GREY, 0.9, "4 2")
+            chart.upright(value)
         for name in filter(looks.get, curves):
             (colour, marker), values = looks[name], curves[name]
-            low, high = _ends(values).T
             if values.shape[1] > 2:
-                chart.band(values[:, 0], low, high, colour, 0.15)
+                low, high = _ends(values).T
+                chart.band(values[:, 0], low, high, colour)
             if points:
-                chart.dots(values[:, 0], values[:, 1], colour, 14, marker, opacity=0.5)
-            elif len(values) > MOST_MARKED:
-                chart.plot(values[:, 0], values[:, 1], colour, 1.4)
-            else:
-                chart.plot(values[:, 0], values[:, 1], colour, 1.4)
+                chart.dots(values[:, 0], values[:, 1], colour, 14, marker)
+                continue
+            chart.plot(values[:, 0], values[:, 1], colour, 1.4)
+            if len(values) <= MOST_MARKED:
                 chart.marks(values[:, 0], values[:, 1], colour, 16, marker)
         chart.title(title)
         if doubling:
@@ -347,74 +319,33 @@ def _ends(values: np.ndarray) -> np.ndarray:
 
 
 def spaced(places: np.ndarray) -> list[float]:
-    """Choose ticks from positive numbers so that their labels do not touch on a logarithmic axis; the ends stay."""
-    places = np.sort(places)
-    room = np.log(places[-1] / places[0]) / MOST_TICKS
-    chosen = [float(places[0])]
+    """Choose ticks from ascending positive numbers whose labels do not touch on a logarithmic axis; the ends stay."""
+    room, chosen = np.log(places[-1] / places[0]) / MOST_TICKS, [float(places[0])]
     for place in places[1:-1]:
         if min(np.log(place / chosen[-1]), np.log(places[-1] / place)) >= room:
             chosen.append(float(place))
     return chosen if len(places) == 1 else [*chosen, float(places[-1])]
 
 
-# Rows with names
-
-
-def draw_rows(titles: Sequence[str], columns: Curves, labels: Sequence[str]) -> str:
-    """Draw differences with limits and p (n, 4), a row per entry, a panel per target."""
-    scales = {target: reaching(values[:, :3], 0.0) for target, values in columns.items()}
-    sheet, charts = rows_with_names(titles, scales, WIDE, 0.2)
-    place = -np.arange(len(titles), dtype=float)
-    for chart, label, values in zip(charts, labels, columns.values(), strict=True):
-        for height in place:
-            chart.level(height, "#ebebeb", 0.6)
-        chart.upright(0.0, GREY, 0.9, "4 2")
-        middle, low, high, p = values.T
-        clear = np.nan_to_num(p, nan=1.0) < 0.05
-        for wanted, marker, colour, face in (
-            (clear & (middle > 0), "^", AFTER, AFTER),
-            (clear & (middle < 0), "v", BEFORE, BEFORE),
-            (np.isfinite(middle) & ~(clear & (middle != 0)), "o", "#595959", "#fff"),
-        ):
-            for row in np.flatnonzero(wanted):
-                chart.plot((low[row], high[row]), (place[row], place[row]), colour, 1.3)
-            chart.marks(middle[wanted], place[wanted], face, 26, marker, colour)
-        chart.frame_below(label, most=5)
-    return sheet.svg()
-
-
 # Eigenvectors and brains
 
 
-def draw_standing(names: Sequence[str], figures: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> str:
-    """Draw where values (n,) stand among those of all (N,): a row per name, a panel per figure, all as a grey cloud."""
-    sheet, charts = rows_with_names(
-        names, {title: reaching(everyone) for title, (_, everyone) in figures.items()}, WIDE, 0.3
-    )
-    for chart, (values, everyone) in zip(charts, figures.values(), strict=True):
-        for row, value in enumerate(values):
-            chart.dots(everyone, -row + jitter(len(everyone), 0.3), GREY, 8, opacity=0.5)
-            chart.marks(np.array([value]), np.array([-float(row)]), AFTER, 40, "o", "#000")
-        chart.frame_below("", most=5)
-    return sheet.svg()
-
-
 def draw_sphere(modes: Mapping[str, tuple[np.ndarray, float]]) -> str:
-    """Draw scaled eigenvectors as arrows from the centre, and the sphere that says how long one of them is."""
+    """Draw scaled eigenvectors as lines from the centre, and the disc that says how long one of them is."""
     limit = max(float(np.abs(places).max() / radius) for places, radius in modes.values()) * 1.05
     sheet = Drawing(NARROW, 2.7)
-    boxes = lay_out(sheet, 1, len(modes), (6, 6, 20, 6), (6, 0))
-    for box, (title, (places, radius)), colour in zip(boxes, modes.items(), (BEFORE, AFTER), strict=False):
+    for box, (title, (places, radius)), colour in zip(
+        side_by_side(sheet, len(modes), 6, 20, 6, 6), modes.items(), (BEFORE, AFTER), strict=False
+    ):
         side = min(box.width, box.height)
         square = Box(box.left + (box.width - side) / 2, box.top, side, side)
         chart = Chart(sheet, square, Scale(-limit, limit), Scale(-limit, limit))
-        ends = places / radius
-        middle = (float(chart.across(0)), float(chart.down(0)))
-        size = float(chart.across(1)) - middle[0]
-        sheet.add("circle", cx=middle[0], cy=middle[1], r=size, fill="#e0e0e0", stroke=GREY, stroke_width=0.8)
-        gaps = np.full(len(ends), np.nan)
-        x, y = (np.column_stack([np.zeros(len(ends)), ends[:, axis], gaps]).ravel() for axis in (0, 1))
-        chart.plot(x, y, colour, 0.9 if len(ends) < MANY_MODES else 0.5, stroke_opacity=0.7)
+        x, y = float(chart.across(0)), float(chart.down(0))
+        sheet.add("circle", cx=x, cy=y, r=float(chart.across(1)) - x, fill="#e0e0e0", stroke=GREY, stroke_width=0.8)
+        rays = np.full((len(places), 3, 2), np.nan)  # from the centre to the end, then a gap
+        rays[:, 0], rays[:, 1] = 0, places / radius
+        across, up = rays.reshape(-1, 2).T
+        chart.plot(across, up, colour, 0.7, stroke_opacity=0.7)
         chart.title(title)
     return sheet.svg()
 

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from fcpower_bids.analyses.sites import WITHIN
 from fcpower_bids.errors import Incomplete
 from fcpower_bids.outputs.group import ENDINGS
-from fcpower_bids.reports.charts import GREY, ROW_HEIGHT, ROW_WIDTH, draw_row_bars, reaching, rows_with_names, style
+from fcpower_bids.reports.charts import ROW_HEIGHT, ROW_WIDTH, draw_row_bars, reaching, rows_with_names, style
 from fcpower_bids.reports.cohort.chapters import ANSWERS, CHAPTERS, NOTE, make_chapter, say_left_out
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
@@ -277,8 +277,8 @@ def _draw_scores(findings: Sequence[Finding], tables: GroupTables) -> Panel:
     heights = -np.arange(len(findings), dtype=float)
     places = np.linspace(SPREAD, -SPREAD, 2 * len(titles) + 1)[1::2]
     for (row, lane), end in np.ndenumerate(needed):
-        chart.shade(heights[row] + places[lane], end, half=0.8 * SPREAD / len(titles))
-    chart.upright(first.chance, GREY, 0.9, "4 2")
+        chart.shade(heights[row] + places[lane], end, 0.8 * SPREAD / len(titles))
+    chart.upright(first.chance)
     for lane, name in enumerate(order):
         chart.marks(values[:, lane], heights + places[lane], looks[name][0], 30, looks[name][1])
     chart.marks(without, heights, "#000", 26, "X")

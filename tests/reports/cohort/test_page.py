@@ -301,7 +301,7 @@ def test_every_score_is_said_and_marked(figures):
         for row in rows.to_dict("records"):
             said = f"{tables.title(row['representation'])} {show_number(row[column])}"
             assert said in panel.alt.split(f"{row['target']}: ")[1].split(";")[0]
-        circles = [one for one in parts(panel, "circle") if one.get("r") != "2.6"]
+        circles = [one for one in parts(panel, "circle") if one.get("r") != "2.60"]
         best = rows.groupby("representation")[column].mean().idxmax()
         assert len(circles) == (rows["representation"] == sorted(rows["representation"])[0]).sum()
         for said in panel.alt.partition(", by target. ")[2].split("; "):
@@ -316,7 +316,7 @@ def test_a_row_is_shaded_up_to_the_score_that_it_needs(figures):
     assert len(shades) == len(rows) > 0
     # Marks are drawn on the same scale: two of them give it.
     first = rows[rows["representation"] == sorted(rows["representation"])[0]].set_index("target")
-    circles = [float(one.get("cx")) for one in parts(panel, "circle") if one.get("r") != "2.6"]
+    circles = [float(one.get("cx")) for one in parts(panel, "circle") if one.get("r") != "2.60"]
     slope, start = np.polyfit(first["r_pooled_mean"], circles, 1)
     right = sorted(float(one.get("x")) + float(one.get("width")) for one in shades)
     np.testing.assert_allclose(right, sorted(start + slope * rows["score_needed"]), atol=0.4)
