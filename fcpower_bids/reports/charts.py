@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.reports.figures import AFTER, BEFORE
-from fcpower_bids.reports.svg import POINTS, SIZE, Axes, Box, Drawing, Scale, around, colour_table, colours, encode_png
+from fcpower_bids.reports.svg import POINTS, SIZE, Axes, Box, Drawing, Scale, around, colour_table, encode_png
 
 SHADES = (BEFORE, AFTER, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^v"
@@ -379,7 +379,7 @@ def draw_brain(places: Sequence[Place], ends: Sequence[tuple[int, int]], values:
     views = outlines()
     widths = [SCALE * (across[1] - across[0]) for _, across, _ in views]
     height = max(SCALE * (down[1] - down[0]) for *_, down in views)
-    sheet = Drawing((sum(widths) + GAP * len(views) + 60) / POINTS, height / POINTS)
+    sheet = Drawing((sum(widths) + GAP * len(views)) / POINTS, (height + 16) / POINTS)
     left = 0.0
     for (png, across, down), (axes, side), width in zip(views, VIEWS, widths, strict=True):
         sheet.image(Box(left, 0, width, SCALE * (down[1] - down[0])), png, 100)
@@ -393,9 +393,5 @@ def draw_brain(places: Sequence[Place], ends: Sequence[tuple[int, int]], values:
                 for end in (a, b):
                     sheet.add("circle", cx=x[end], cy=y[end], r=1.7, fill="#000")
         left += width + GAP
-    bar = Box(left + 6, 0.15 * sheet.height, 9, 0.7 * sheet.height)
-    sheet.image(bar, encode_png(colours(MAP)[::-1, None]), 256)
-    for share, value in ((0.0, limit), (0.5, 0.0), (1.0, -limit)):
-        sheet.text(bar.right + 3, bar.top + share * bar.height + 3, f"{value:.2g}", anchor="start")
-    sheet.text(bar.left, bar.top - 8, label, anchor="start")
+    sheet.text(sheet.width / 2, sheet.height - 4, f"{label}: blue −{limit:.2g}, red {limit:.2g}")
     return sheet.svg()
