@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from itertools import groupby
 
 import numpy as np
 import pandas as pd
 
 from fcpower_bids.reports.figures import AFTER, BEFORE
-from fcpower_bids.reports.svg import POINTS, SIZE, Axes, Box, Drawing, Scale, around, colour_table, encode_png
+from fcpower_bids.reports.svg import POINTS, SIZE, Axes, Box, Drawing, Scale, around
 
 SHADES = (BEFORE, AFTER, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^v"
@@ -43,13 +42,6 @@ CORNERS: Mapping[str, tuple[tuple[float, float], ...]] = {
     ),
 }  # fmt: skip
 """Corners of the markers, in radii; a circle has none."""
-Place = tuple[float, float, float]
-"""Where a parcel is, in mm of MNI space."""
-VIEWS = (((1, 2), -1), ((0, 1), 0), ((1, 2), 1))
-"""Two axes of space and the hemisphere (-1 left, 1 right, 0 both), from the left, from above and from the right."""
-SCALE, GAP = 0.75, 12.0
-"""Points per mm, and between two views."""
-MAP = "RdBu_r"
 
 
 def style(number: int) -> tuple[str, str]:
@@ -325,73 +317,3 @@ def spaced(places: np.ndarray) -> list[float]:
         if min(np.log(place / chosen[-1]), np.log(places[-1] / place)) >= room:
             chosen.append(float(place))
     return chosen if len(places) == 1 else [*chosen, float(places[-1])]
-
-
-# Eigenvectors and brains
-
-
-def draw_sphere(modes: Mapping[str, tuple[np.ndarray, float]]) -> str:
-    """Draw scaled eigenvectors as lines from the centre, and the disc that says how long one of them is."""
-    limit = max(float(np.abs(places).max() / radius) for places, radius in modes.values()) * 1.05
-    sheet = Drawing(NARROW, 2.7)
-    for box, (title, (places, radius)), colour in zip(
-        side_by_side(sheet, len(modes), 6, 20, 6, 6), modes.items(), (BEFORE, AFTER), strict=False
-    ):
-        side = min(box.width, box.height)
-        square = Box(box.left + (box.width - side) / 2, box.top, side, side)
-        chart = Chart(sheet, square, Scale(-limit, limit), Scale(-limit, limit))
-        x, y = float(chart.across(0)), float(chart.down(0))
-        sheet.add("circle", cx=x, cy=y, r=float(chart.across(1)) - x, fill="#e0e0e0", stroke=GREY, stroke_width=0.8)
-        rays = np.full((len(places), 3, 2), np.nan)  # from the centre to the end, then a gap
-        rays[:, 0], rays[:, 1] = 0, places / radius
-        across, up = rays.reshape(-1, 2).T
-        chart.plot(across, up, colour, 0.7, stroke_opacity=0.7)
-        chart.title(title)
-    return sheet.svg()
-
-
-@lru_cache(maxsize=1)
-def outlines() -> tuple[tuple[bytes, tuple[float, float], tuple[float, float]], ...]:
-    """Return a brain from the left, above and right as PNG, with the lowest and highest mm of its two axes."""
-    from nilearn.datasets import load_mni152_brain_mask  # slow to load, and few pages draw brains
-
-    mask = load_mni152_brain_mask(resolution=2)
-    inside, affine = np.asarray(mask.dataobj) > 0, mask.affine
-    palette = np.array([[255, 255, 255], [233, 236, 239], [120, 128, 136]], dtype=np.uint8)
-    views = []
-    for axes, _ in VIEWS:
-        shape = inside.any(axis=({0, 1, 2} - set(axes)).pop())
-        inner = shape.copy()
-        for axis in (0, 1):
-            inner &= np.roll(shape, 1, axis) & np.roll(shape, -1, axis)
-        pixels = np.where(inner, 1, np.where(shape, 2, 0)).astype(np.uint8).T[::-1]
-        low = [affine[axis, 3] - 0.5 * affine[axis, axis] for axis in axes]
-        high = [start + affine[axis, axis] * size for start, axis, size in zip(low, axes, shape.shape, strict=True)]
-        views.append((encode_png(pixels, palette), (low[0], high[0]), (low[1], high[1])))
-    return tuple(views)
-
-
-def draw_brain(places: Sequence[Place], ends: Sequence[tuple[int, int]], values: Sequence[float], label: str) -> str:
-    """Draw a number for each connection of two places as SVG text; the largest lie on top."""
-    at, shown = np.asarray(places, dtype=float), np.asarray(values, dtype=float)
-    limit = float(np.abs(shown).max()) or 1.0
-    table, steps = colour_table(MAP), np.round(127.5 * (1 + shown / limit)).astype(int)
-    views = outlines()
-    widths = [SCALE * (across[1] - across[0]) for _, across, _ in views]
-    height = max(SCALE * (down[1] - down[0]) for *_, down in views)
-    sheet = Drawing((sum(widths) + GAP * len(views)) / POINTS, (height + 16) / POINTS)
-    left = 0.0
-    for (png, across, down), (axes, side), width in zip(views, VIEWS, widths, strict=True):
-        sheet.image(Box(left, 0, width, SCALE * (down[1] - down[0])), png, 100)
-        x, y = left + SCALE * (at[:, axes[0]] - across[0]), SCALE * (down[1] - at[:, axes[1]])
-        seen = side * at[:, 0] >= 0
-        for number in np.argsort(np.abs(shown), kind="stable").tolist():
-            colour = f"#{table[steps[number]]}"
-            a, b = ends[number]
-            if seen[a] and seen[b]:
-                sheet.line((x[a], x[b]), (y[a], y[b]), colour, 1.4)
-                for end in (a, b):
-                    sheet.add("circle", cx=x[end], cy=y[end], r=1.7, fill="#000")
-        left += width + GAP
-    sheet.text(sheet.width / 2, sheet.height - 4, f"{label}: blue −{limit:.2g}, red {limit:.2g}")
-    return sheet.svg()

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.reports.charts import Curves, draw_curves, draw_rows, draw_sphere, with_band
+from fcpower_bids.reports.charts import Curves, draw_curves, draw_rows, with_band
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     Chapter,
@@ -298,8 +298,8 @@ def _more_of_spectrum(tables: GroupTables) -> Iterator[str]:
 
 
 def _draw_spectrum(tables: GroupTables) -> Iterator[Panel]:
-    """Eigenvalues at several exponents, one connectome at each, the path from the identity, scaled eigenvectors."""
-    ranks, values, sphere = (tables.rows(f"spectrum_{name}") for name in ("ranks", "matrices", "sphere"))
+    """Eigenvalues at several exponents, one connectome at each, and the path from the identity."""
+    ranks, values = tables.rows("spectrum_ranks"), tables.rows("spectrum_matrices")
     if len(ranks):
         ranks = ranks[ranks["mean"] > 0].assign(mean=lambda rows: np.log10(rows["mean"]))
         shown = [alpha for alpha in dict.fromkeys((1.0, tables.alpha, 0.6, 0.1)) if (ranks["alpha"] == alpha).any()]
@@ -316,14 +316,6 @@ def _draw_spectrum(tables: GroupTables) -> Iterator[Panel]:
         exponents = ", ".join(f"{alpha:g}" for alpha in sorted(set(values["alpha"])))
         yield tables.panel("spectrum_matrices", svg, person=person, exponents=exponents)
     yield _draw_path(tables)
-    if len(sphere) and (sphere["radius"] > 0).all():
-        modes = {
-            "FC" if alpha == 1 else tables.title("fc_power"): (part[["x", "y"]].to_numpy(float), part["radius"].iloc[0])
-            for alpha, part in sphere.groupby("alpha", sort=False)
-        }
-        outside = [f"{name}: {(np.linalg.norm(at, axis=1) > radius).sum()}" for name, (at, radius) in modes.items()]
-        words = {"sentence": "; ".join(outside), "modes": " and ".join(modes)}
-        yield tables.panel("spectrum_sphere", draw_sphere(modes), **words)
 
 
 def _draw_path(tables: GroupTables) -> Panel:

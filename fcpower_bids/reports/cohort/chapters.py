@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.cohort.inclusion import PARCEL
-from fcpower_bids.reports.charts import draw_brain, draw_curves, short
+from fcpower_bids.reports.charts import draw_curves, short
 from fcpower_bids.reports.cohort import analyses
 from fcpower_bids.reports.cohort.findings import Finding, describe_identification, find_targets, unseen_best
 from fcpower_bids.reports.cohort.tables import (
@@ -25,10 +25,9 @@ from fcpower_bids.reports.cohort.tables import (
 )
 from fcpower_bids.reports.figures import draw_matrices
 from fcpower_bids.reports.page import Panel, count, listed
-from fcpower_bids.schema import TABLES
 
 MOST_DRAWN_TARGETS, MOST_SCATTERS = 12, 4
-MOST_BRAINS, MOST_EDGES, MOST_LISTED_EDGES = 6, 100, 10
+MOST_EDGES = 10
 FEW = 3
 """Parcels of a reason that are named."""
 NOTE = "note"
@@ -252,42 +251,9 @@ def _answer_edges(part: pd.DataFrame) -> str:
     return "For {} no connection was found."
 
 
-def _draw_edges(tables: GroupTables) -> Iterator[Panel]:
-    """Significant edges in the outlines of a brain, where the places of the parcels are known."""
-    summary, facts, drawn = tables.rows("edges_summary"), tables.facts("edges"), 0
-    places, more = facts.get("Centroids", {}), facts.get("PositiveClasses", {})
-    for row in summary.to_dict("records"):
-        target, name = str(row["target"]), str(row["representation"])
-        edges = by_representation(tables.rows("edges"), target).get(name)
-        networks = by_representation(tables.rows("edges_components"), target).get(name)
-        if edges is None or drawn == MOST_BRAINS:
-            continue
-        hits = () if networks is None else networks.loc[networks["p_extent"] < SIGNIFICANT, "component"]
-        edges = edges[(edges["p_family_wise"] < SIGNIFICANT) | edges["component"].isin(list(hits))].head(MOST_EDGES)
-        known = edges[edges["parcel_a"].isin(list(places)) & edges["parcel_b"].isin(list(places))]
-        if known.empty:
-            continue
-        drawn += 1
-        ends = known[["parcel_a", "parcel_b"]].astype(str).to_numpy()
-        names = sorted(set(ends.ravel().tolist()))
-        joined = [(a, b) for a, b in np.searchsorted(names, ends).tolist()]
-        heading = TABLES["edges"].columns["t"].heading
-        svg = draw_brain([places[each] for each in names], joined, known["t"].tolist(), heading)
-        tried = int((summary["target"] == target).sum())  # representations in which networks were looked for
-        holds = row["p_max"] < SIGNIFICANT or tried * row["p_component"] < SIGNIFICANT
-        together = "Each of them is significant by itself."
-        if not (edges["p_family_wise"] < SIGNIFICANT).all():
-            together = "Of those in a network it is only known that some of them go with it."
-        if not holds:
-            together += " Corrected for the number of representations, none of this is significant."
-        more_of_it = f"in {more[target]}" if target in more else "with more of it"
-        words = {"target": target, "name_of": tables.title(name), "more": more_of_it, "together": together}
-        yield tables.panel("edges", svg, n=count(len(known), "connection"), **words)
-
-
 def _first_edges(name: str, tables: GroupTables) -> pd.DataFrame:
     rows = tables.rows(name)
-    return rows.groupby(["target", "representation"], sort=False).head(MOST_LISTED_EDGES) if len(rows) else rows
+    return rows.groupby(["target", "representation"], sort=False).head(MOST_EDGES) if len(rows) else rows
 
 
 CHAPTERS: dict[str, Chapter] = {
@@ -319,7 +285,6 @@ CHAPTERS: dict[str, Chapter] = {
         ),
         _say_edges,
         _warn_of_many_targets,
-        _draw_edges,
     ),
     "identification": Chapter(
         "Identification across sessions", "identification", ("identification",), more=describe_identification
