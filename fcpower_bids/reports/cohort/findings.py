@@ -145,9 +145,7 @@ def describe_finding(finding: Finding, tables: GroupTables) -> list[str]:
     ]
     if finding.state == ONLY_SEEN:
         return no_finding
-    if missing(finding.summary[finding.leading].iloc[0]):
-        return [f"No score is defined (constant predictions or one class): {finding.target} cannot be judged."]
-    sentences = [_answer(finding), _highest(finding, tables)]
+    sentences = [f"{answer(finding, tables)}.", _over_folds(finding)]
     if finding.added is not None:
         clause = finding.added.clause(tables.title(finding.best))
         sentences.append(f"On the folds of the first repeat, {finding.label}: {clause}.")
@@ -156,55 +154,54 @@ def describe_finding(finding: Finding, tables: GroupTables) -> list[str]:
     return sentences + no_finding
 
 
-def _highest(finding: Finding, tables: GroupTables) -> str:
-    """The score that leads, and how it looks over folds or over everyone."""
-    best, score = finding.summary.iloc[0], finding.score
-    mean, sd, pooled, leading = (
-        show_number(best[key])
-        for key in (f"{score}_{FOLD_MEAN}", f"{score}_fold_sd", f"{score}_{POOLED_MEAN}", finding.leading)
-    )
-    n, together = f"{best['n_folds']:.0f}", f"all predictions together {pooled}"
-    where, rest = f"over {n} folds {mean} (SD {sd})", f"{together}"
-    if finding.is_within:
-        where, rest = f"within sites that are held out {leading}", f"{together}, offsets of sites included"
-    elif finding.is_pooled:
-        where, rest = f"of {together}", f"the mean over {n} small folds, {mean} (SD {sd}), is mostly noise"
-    return f"Highest score: {tables.title(finding.best)}, {finding.label} {where}; {rest}."
-
-
-def _answer(finding: Finding) -> str:
-    tests = (int(finding.summary["p_max"].notna().sum()), "representation"), (finding.questions, "target")
-    text = " and ".join(count(number, what) for number, what in tests if number > 1)
-    corrected = f", corrected for {text}" if text else ""
+def answer(finding: Finding, tables: GroupTables) -> str:
+    """The best representation and its score, its test against chance, and what follows, in one line."""
+    if finding.state == ONLY_SEEN:
+        return "no score, since every encoder was trained on these people"
+    score, label = float(finding.summary[finding.tested].iloc[0]), finding.label
     n = int(finding.summary["n_permutations"].max())
-    smallest = ", the smallest that so many can give" if finding.p <= 1 / (1 + n) else ""
-    permuted = f"permutation {say_p(finding.p)}{corrected}, {n:,} permutations{smallest}"
+    if missing(score):
+        return f"No score is defined (constant predictions or one class): {finding.target} cannot be judged"
+    needed, powered = (float(finding.summary[name].max()) for name in ("score_needed", "score_powered"))
+    tests = (int(finding.summary["p_max"].notna().sum()), "representation"), (finding.questions, "target")
+    corrected = " and ".join(count(number, what) for number, what in tests if number > 1)
+    about = [
+        "within sites that are held out" if finding.is_within else "all predictions together",
+        f"chance stays below {needed:.2f} in 95 of 100 cohorts" if needed < 1 else "",
+        f"corrected for {corrected}" if corrected else "",
+        count(n, "permutation") + (", no smaller p is possible" if finding.p <= 1 / (1 + n) else ""),
+    ]
+    p = "" if missing(finding.p) else f", {say_p(finding.p)}"
+    told = "; ".join(text for text in about[: len(about) if p else 1] if text)
+    return f"{label} {score:.2f} with {tables.title(finding.best)}{p} ({told}): {_consequence(finding, powered)}"
+
+
+def _consequence(finding: Finding, powered: float) -> str:
     if finding.state == NOT_TESTED:
-        return "Not tested against chance: no permutations were run (--permutations)."
+        return "not tested against chance, since no permutations were run (--permutations)"
     if finding.state == NOT_DECIDED:
-        return (
-            f"Not decided: {n} permutations cannot give a p below {SIGNIFICANT:g} ({permuted}); {FEWEST_PERMUTATIONS} "
-            "would do, 1,000 are better (--permutations)."
-        )
+        needed = f"{FEWEST_PERMUTATIONS} permutations would do, 1,000 are better (--permutations)"
+        return f"not decided, since so few permutations cannot give a p below {SIGNIFICANT:g}; {needed}"
     if finding.site:
         if finding.state == FOUND and finding.added is not None and not finding.added.adds:
-            begin = "Better than chance within sites"
-            return f"{begin} ({permuted}); nothing beyond what is known without a scan was shown."
-        begin, joint = ("More than", "where") if finding.state == FOUND else ("Nothing beyond", "but")
+            return "better than chance within sites, but nothing beyond what is known without a scan was shown"
         names = ", ".join(f"'{name}'" for name in finding.site["Columns"])
-        alone = f"the site ({names}) alone gives {show_number(finding.site['Score'])}"
-        both = f"{finding.label} {finding.pooled(finding.best):.2f} over all predictions together, {joint} {alone}"
-        return f"{begin} the site was shown: {both} (within sites, {permuted})."
+        begin = "more than" if finding.state == FOUND else "nothing beyond"
+        return f"{begin} the site was shown; the site ({names}) alone gives {show_number(finding.site['Score'])}"
     if finding.state == FOUND:
-        return f"Predicted better than chance ({permuted})."
-    needed, powered = (float(finding.summary[name].max()) for name in ("score_needed", "score_powered"))
-    text = f"Nothing was found: no representation predicts it detectably better than chance ({permuted})."
-    if needed >= 1:
-        return f"{text} With so few people no {finding.label} is high enough to be found."
-    where = "within sites" if finding.is_within else "over all predictions together"
-    detected = "none is" if powered >= 1 else f"a true one of {powered:.2f} is"
-    threshold = f"The threshold was an observed {finding.label} of {needed:.2f} {where}"
-    return f"{text} {threshold}, and {detected} found in 80 of 100 cohorts."
+        return "predicted better than chance"
+    if powered >= 1:
+        return f"nothing was found; of so few people no {finding.label} is high enough to be found"
+    return f"nothing was found; a true {finding.label} of {powered:.2f} is found in 80 of 100 cohorts"
+
+
+def _over_folds(finding: Finding) -> str:
+    best, score, small = finding.summary.iloc[0], finding.score, finding.is_pooled
+    keys = (f"{score}_{FOLD_MEAN}", f"{score}_fold_sd", f"{score}_{POOLED_MEAN}")
+    mean, sd, together = (show_number(best[key]) for key in keys)
+    folds = f"Over {best['n_folds']:.0f} {'small ' * small}folds: mean {finding.label} {mean} (SD {sd})"
+    offsets = ", offsets of sites included" * finding.is_within
+    return f"{folds}{', mostly noise' * small}; all predictions together {together}{offsets}."
 
 
 def describe_difference(row: pd.Series, finding: Finding, tables: GroupTables) -> str:

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from fcpower_bids.analyses.sites import WITHIN
 from fcpower_bids.errors import Incomplete
 from fcpower_bids.outputs.group import ENDINGS
 from fcpower_bids.reports.charts import ROW_HEIGHT, ROW_WIDTH, draw_row_bars, reaching, rows_with_names, style
@@ -22,13 +21,13 @@ from fcpower_bids.reports.cohort.findings import (
     NOT_TESTED,
     ONLY_SEEN,
     Finding,
+    answer,
     describe_finding,
     describe_identification,
     find_targets,
     known_people,
     prediction_cautions,
     seen_rows,
-    small_folds,
     unseen_best,
 )
 from fcpower_bids.reports.cohort.methods import group_methods, read_choices
@@ -160,7 +159,7 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
     if identified := describe_identification(tables):
         answers.append(("Identification across sessions", tuple(identified), "identification"))
     further = tuple(
-        (section.title, answer, section.anchor) for section in sections for answer in section.answers[:MOST_TARGETS]
+        (section.title, text, section.anchor) for section in sections for text in section.answers[:MOST_TARGETS]
     )
     serious = checked[checked["level"] != NOTE].to_dict("records") if len(checked) else []
     cautions = [f"{row['finding']} {row['consequence']}" for row in serious]
@@ -194,20 +193,11 @@ def short_answers(verdict: GroupVerdict, tables: GroupTables) -> list[str]:
     """Return the results as lines for a terminal: a number, its interval and p for each target and each analysis."""
     lines = []
     for finding in find_targets(tables):
-        if finding.state == ONLY_SEEN:
-            lines.append(f"{finding.target}: no score, since every encoder was trained on these people")
-            continue
-        where, name = " within sites" if finding.is_within else "", tables.title(finding.best)
-        score = float(finding.summary[finding.tested].iloc[0])
-        line = f"{finding.target}: {finding.label} {score:.2f}{where} with {name}"
-        if not missing(finding.p):
-            needed = float(finding.summary["score_needed"].max())
-            line += f", {say_p(finding.p)} (chance stays below {needed:.2f} in 95 of 100 cohorts)"
-        lines.append(f"{line}: {finding.state}")
+        lines.append(f"{finding.target}: {answer(finding, tables)}")
         if finding.added is not None:
-            lines.append(f"  {finding.added.clause(name)}")
+            lines.append(f"  {finding.added.clause(tables.title(finding.best))}")
     lines += [sentence.removesuffix(".") for sentence in describe_identification(tables)]
-    lines += [f"{title}: {answer.removesuffix('.')}" for title, answer, _ in verdict.further]
+    lines += [f"{title}: {text.removesuffix('.')}" for title, text, _ in verdict.further]
     return [*lines, *(f"{label}: {value}" for label, value in verdict.facts if label.startswith("Left out"))]
 
 
@@ -326,41 +316,31 @@ def targets_by_representation(findings: Sequence[Finding], tables: GroupTables) 
     """Return the table, a row per target; None where nothing was predicted."""
     if not findings:
         return None
-    summary, sites, rows = tables.rows("prediction_summary"), tables.rows("prediction_sites"), []
+    summary, rows = tables.rows("prediction_summary"), []
     names = [str(name) for name in summary["representation"].unique()]
-    sites = sites[sites["over"] == WITHIN].drop_duplicates(["target", "representation"]) if len(sites) else sites
     for finding in findings:
         part = own_rows(summary, finding.target).assign(seen=seen_rows).set_index("representation")
         cells = []
         for name in names:
-            shown = _score_cell(part[finding.leading].get(name), finding.state != ONLY_SEEN and name == finding.best)
+            best = finding.state != ONLY_SEEN and name == finding.best
+            shown = _score_cell(part[finding.leading].get(name), best)
             cells.append(Cell("trained on them", "n/a") if part["seen"].get(name) else shown)
-        verdict = STATES[finding.state][0]
+        verdict, added = STATES[finding.state][0], finding.added
         verdict = BESIDE_SITE.get(finding.state, verdict) if finding.site else verdict
-        added = finding.added
         if finding.state == FOUND and added is not None and not missing(added.p):
             verdict = "predicted" if added.adds else "predicted; nothing beyond what is known"
-        label = f"{finding.label}, all predictions" if finding.is_pooled else finding.label
+        over = (
+            ", all predictions" if finding.is_pooled else ", within sites" if finding.is_within else ", mean of folds"
+        )
         p = "" if missing(finding.p) else f" ({say_p(finding.p)})"
-        beside = [None if added is None else added.alone]
-        if len(sites):
-            within = own_rows(sites, finding.target).set_index("representation")["value"]
-            beside += [finding.pooled(finding.best), within.get(finding.best)]
-        rows.append((Cell(finding.target), Cell(label), *cells, Cell(verdict + p), *map(_score_cell, beside)))
-    leads = "Mean over the folds"
-    if any(finding.is_within for finding in findings):
-        leads = "Score within sites, which are held out"
-    elif tested := small_folds(findings, tables):
-        leads = f"All predictions: score of them together, since a mean over folds of {tested} is mostly noise"
+        without = _score_cell(None if added is None else added.alone)
+        rows.append((Cell(finding.target), Cell(finding.label + over), *cells, Cell(verdict + p), without))
     text = (
-        f"{leads}; the best representation of a target is bold. The p of the verdict is corrected for the number of "
+        "The best representation of a target is bold. The p of the verdict is corrected for the number of "
         "representations and targets. Without a scan: the best of the site, and of all that is known together."
     )
-    header = ["Target", "Score", *map(tables.title, names), "Verdict", "Without a scan"]
-    if len(sites):
-        header += ["All predictions", "Within sites"]
-        text += " The last two columns are of the best representation: everyone together, and among people of one site."
-    return Grid("", text, tuple(header), tuple(rows), tables.links("prediction_summary", "prediction_baselines"))
+    header = ("Target", "Score", *map(tables.title, names), "Verdict", "Without a scan")
+    return Grid("", text, header, tuple(rows), tables.links("prediction_summary", "prediction_baselines"))
 
 
 def _score_cell(score: float | None, best: bool = False) -> Cell:

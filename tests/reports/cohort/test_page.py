@@ -87,9 +87,9 @@ def test_in_folds_of_eight_the_best_representation_is_that_of_all_predictions(ou
         pooled = own.apply(lambda part, score=score: score(part["observed"], part["predicted"])).groupby(level=0).mean()
         assert finding.summary["representation"][0] == pooled.idxmax()
         name = outputs[1].title(str(pooled.idxmax()))
-        said = describe_finding(finding, outputs[1])[1]
-        score = f"{finding.label} of all predictions together {pooled.max():.2f}"
-        assert said.startswith(f"Highest score: {name}, {score}; the mean over 10 small folds, ")
+        said = describe_finding(finding, outputs[1])
+        assert said[0].startswith(f"{finding.label} {pooled.max():.2f} with {name}, p = ")
+        assert said[1].startswith("Over 10 small folds: mean ")
 
 
 @pytest.mark.parametrize("ranked_by", ["fold_mean", "pooled_mean"])
@@ -107,8 +107,7 @@ def test_the_score_that_leads_is_the_one_the_table_names(outputs, tmp_path, rank
     shown = {"fold_mean": ["0.90", "0.20", "0.10"], "pooled_mean": ["0.10", "0.30", "0.20"]}[ranked_by]
     assert [cell.text for cell in row[2:5]] == shown
     assert [cell.best for cell in row[2:5]].index(True) == (ranked_by == "pooled_mean")
-    (said,) = (text for text in verdict.findings[0][1] if text.startswith("Highest score"))
-    assert said.startswith(f"Highest score: {'FC,' if ranked_by == 'fold_mean' else 'FC^0.35,'}")
+    assert f"with {'FC,' if ranked_by == 'fold_mean' else 'FC^0.35,'}" in verdict.findings[0][1][0]
 
 
 def test_the_comparison_that_counts_is_that_of_the_power_with_fc(outputs):
