@@ -260,31 +260,28 @@ def draw_curves(
     everything = [values for *_, curves in panels for values in curves.values()]
     for number, (box, (title, vertical, horizontal, curves)) in enumerate(zip(boxes, panels, strict=True)):
         places = np.unique(np.concatenate([values[:, 0] for values in curves.values()] or [np.zeros(0)]))
-        x = reaching(places, np.asarray(mark))
-        if doubling:
-            room = max((places[-1] / places[0]) ** 0.05, 1.05)
-            x = Scale(places[0] / room, places[-1] * room, decades=True)
+        along = np.log if doubling else np.asarray
         heights = [_ends(values).ravel() for values in (everything if same else curves.values())]
         y = Scale(0, 1.03) if vertical.startswith("share") else reaching(*heights, origin)
-        chart = Chart(sheet, box, x, y)
+        chart = Chart(sheet, box, reaching(along(places), np.asarray(mark)), y)
         if np.isfinite(origin):
             chart.level(origin, GREY, 0.9, "4 2")
         for value in np.ravel(mark):
             chart.upright(value)
         for name in filter(looks.get, curves):
             (colour, marker), values = looks[name], curves[name]
-            if values.shape[1] > 2:
-                low, high = _ends(values).T
-                chart.band(values[:, 0], low, high, colour)
+            across, (low, high) = along(values[:, 0]), _ends(values).T
             if points:
-                chart.dots(values[:, 0], values[:, 1], colour, 14, marker)
+                chart.dots(across, values[:, 1], colour, 14, marker)
                 continue
-            chart.plot(values[:, 0], values[:, 1], colour, 1.4)
+            if values.shape[1] > 2:
+                chart.band(across, low, high, colour)
+            chart.plot(across, values[:, 1], colour, 1.4)
             if len(values) <= MOST_MARKED:
-                chart.marks(values[:, 0], values[:, 1], colour, 16, marker)
+                chart.marks(across, values[:, 1], colour, 16, marker)
         chart.title(title)
         if doubling:
-            words = {place: f"{place:.3g}" if place < 1000 else f"{place:.0f}" for place in spaced(places)}
+            words = {np.log(place): f"{place:.3g}" if place < 1000 else f"{place:.0f}" for place in spaced(places)}
             chart.name_below(horizontal, words)
         else:
             chart.frame_below(horizontal, most=6)
