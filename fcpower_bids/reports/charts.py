@@ -27,8 +27,8 @@ MOST_MARKED = 30
 """A curve of more points is a line without marks."""
 Curves = Mapping[str, np.ndarray]
 """By name: columns x and y, or x, y and the lower and upper end of a band."""
-ROW_WIDTH, ROW_HEIGHT = 4.7, 0.42
-"""Inches of a sheet of named rows and of each of its rows."""
+SHARES, FEW_ROWS = Scale(-0.02, 1.03), 8
+"""Scale of shares, and rows up to which there is more room for each."""
 LINE = 12.5
 """Points of a line of a key."""
 CORNERS: Mapping[str, tuple[tuple[float, float], ...]] = {
@@ -95,13 +95,12 @@ class Chart(Axes):
         path = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in zip(ends, heights, strict=True)) + "Z"
         self.drawing.add("path", d=path, fill=colour, fill_opacity=0.15, clip_path=self.inside)
 
-    def shade(self, middle: float, end: float, half: float, colour: str = PALE, start: float | None = None) -> None:
-        """Shade a strip around a height between two values; without a start from the left side."""
+    def shade(self, middle: float, end: float, half: float) -> None:
+        """Shade a strip around a height from the left side to a value."""
         if np.isfinite(end):
             top, bottom = (float(self.down(middle + side * half)) for side in (1, -1))
-            ends = self.across([self.x.low if start is None else start, end])
-            left, right = np.sort(np.clip(ends, self.box.left, self.box.right))
-            self.drawing.rectangle(Box(left, top, right - left, bottom - top), colour, fill_opacity=0.4)
+            wide = float(np.clip(self.across(end), self.box.left, self.box.right)) - self.box.left
+            self.drawing.rectangle(Box(self.box.left, top, wide, bottom - top), PALE, fill_opacity=0.4)
 
     def upright(self, value: float) -> None:
         """Draw an upright dashed line over the whole height."""
@@ -167,38 +166,24 @@ def rows_with_names(
     return sheet, charts
 
 
-def draw_row_bars(
-    titles: Sequence[str],
-    values: np.ndarray,
-    label: str,
-    interval: tuple[np.ndarray, np.ndarray],
-    levels: Sequence[np.ndarray],
-    within: np.ndarray | None = None,
-    colours: Sequence[str] = (),
-) -> str:
-    """Draw a bar (n,) per title from zero on a scale up to 1, with ends of intervals, levels and diamonds, as SVG."""
-    scale = Scale(min(0.0, float(np.nanmin(values))), 1.02)
-    sheet, (chart,) = rows_with_names(titles, {"": scale}, ROW_WIDTH, ROW_HEIGHT)
-    for row in range(len(titles)):
-        chart.shade(-row, values[row], 0.3, colours[row] if colours else style(row)[0], start=0.0)
-        chart.plot([interval[0][row], interval[1][row]], [-row] * 2, "#000", 1.2)
-        for level in levels:
-            chart.plot([level[row]] * 2, [-row - 0.36, -row + 0.36], "#000", 1.2, "3 2")
-    if within is not None:
-        chart.marks(within, -np.arange(len(titles), dtype=float), "#fff", 26, "D", stroke="#000")
-    chart.frame_below(label, most=6)
-    return sheet.svg()
-
-
-def draw_rows(titles: Sequence[str], columns: Curves, labels: Sequence[str]) -> str:
-    """Draw differences with limits and p (n, 4), a row per entry, a panel per target."""
-    scales = {target: reaching(values[:, :3], 0.0) for target, values in columns.items()}
-    sheet, charts = rows_with_names(titles, scales, WIDE, 0.2)
+def draw_rows(titles: Sequence[str], columns: Curves, labels: Sequence[str], origins: Sequence[float] = ()) -> str:
+    """Draw values with limits and p (n, 4), a row per entry, a panel per column, against origins (0: differences)."""
+    sheet, charts = rows_with_names(
+        titles,
+        {
+            name: SHARES if label.startswith("share") else reaching(values[:, :3], 0.0)
+            for (name, values), label in zip(columns.items(), labels, strict=True)
+        },
+        WIDE if len(columns) > 1 else NARROW,
+        0.2 if len(titles) > FEW_ROWS else 0.3,
+    )
     place = -np.arange(len(titles), dtype=float)
-    for chart, label, values in zip(charts, labels, columns.values(), strict=True):
+    for chart, label, values, origin in zip(
+        charts, labels, columns.values(), origins or [0.0] * len(labels), strict=True
+    ):
         for height in place:
             chart.level(height, "#ebebeb", 0.6)
-        chart.upright(0.0)
+        chart.upright(origin)
         middle, low, high, p = values.T
         clear = (np.nan_to_num(p, nan=1.0) < 0.05) & (middle != 0)
         for wanted, marker, colour, face in (
@@ -262,7 +247,7 @@ def draw_curves(
         places = np.unique(np.concatenate([values[:, 0] for values in curves.values()] or [np.zeros(0)]))
         along = np.log if doubling else np.asarray
         heights = [_ends(values).ravel() for values in (everything if same else curves.values())]
-        y = Scale(0, 1.03) if vertical.startswith("share") else reaching(*heights, origin)
+        y = SHARES if vertical.startswith("share") else reaching(*heights, origin)
         chart = Chart(sheet, box, reaching(along(places), np.asarray(mark)), y)
         if np.isfinite(origin):
             chart.level(origin, GREY, 0.9, "4 2")

@@ -20,7 +20,7 @@ from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json, read_matrix, read_series
 from fcpower_bids.reports import figures
 from fcpower_bids.reports.accounts import Account, Parcellation, View, read_columns, read_parcellation
-from fcpower_bids.reports.charts import draw_curves, draw_row_bars, network_spans
+from fcpower_bids.reports.charts import draw_curves, draw_rows, network_spans
 from fcpower_bids.reports.figures import Preview, draw_brain, make_preview, median_tsnr, read_preview, read_slices
 from fcpower_bids.reports.page import Panel, listed, make_panel, relative_link
 from fcpower_bids.settings import ParticipantOutputs
@@ -116,9 +116,9 @@ def make_coverage(context: Context) -> Iterator[Panel]:
     slices = read_slices(preview_path(path, SLICES))
     if slices is None:
         parts = pd.Series(coverage).groupby(np.array(context.parcels.networks), sort=False).agg(["mean", "min", "max"])
-        mean, least, most = parts.to_numpy(dtype=float).T
-        label, limit = "mean, least to most covered parcel; dashed: limit", [np.full(len(parts), threshold)]
-        svg = draw_row_bars([str(name)[:24] for name in parts.index], mean, label, (least, most), limit)
+        values = np.column_stack([parts.to_numpy(dtype=float), np.full(len(parts), np.nan)])
+        label = "share covered: mean, least to most covered parcel; dashed: limit"
+        svg = draw_rows([str(name)[:24] for name in parts.index], {"": values}, [label], [threshold])
         yield context.panel("coverage", svg, path, **words)
         return
     rims = "the brain mask (orange) and of the atlas (blue)"

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from fcpower_bids.errors import Incomplete
 from fcpower_bids.outputs.group import ENDINGS
-from fcpower_bids.reports.charts import ROW_HEIGHT, ROW_WIDTH, draw_row_bars, reaching, rows_with_names, style
+from fcpower_bids.reports.charts import NARROW, draw_rows, reaching, rows_with_names, style
 from fcpower_bids.reports.cohort.chapters import ANSWERS, CHAPTERS, NOTE, make_chapter, say_left_out
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
@@ -263,7 +263,7 @@ def _draw_scores(findings: Sequence[Finding], tables: GroupTables) -> Panel:
     without = np.array([np.nan if finding.added is None else finding.added.alone for finding in findings])
     scale, titles = reaching(values, without, needed, first.chance), list(map(tables.title, order))
     key = {title: looks[name] for title, name in zip(titles, order, strict=True)}
-    sheet, (chart,) = rows_with_names([finding.target for finding in findings], {"": scale}, ROW_WIDTH, ROW_HEIGHT, key)
+    sheet, (chart,) = rows_with_names([finding.target for finding in findings], {"": scale}, NARROW, 0.42, key)
     heights = -np.arange(len(findings), dtype=float)
     places = np.linspace(SPREAD, -SPREAD, 2 * len(titles) + 1)[1::2]
     for (row, lane), end in np.ndenumerate(needed):
@@ -288,27 +288,13 @@ def _draw_identification(tables: GroupTables) -> Iterator[Panel]:
     rows = unseen_best(tables)
     if rows.empty:
         return
-    looks = {name: style(number)[0] for number, name in enumerate(sorted(rows["representation"]))}
-    titles, numbers = list(map(tables.title, rows["representation"])), rows.select_dtypes("number").astype(float)
-    accuracy, low, high, chance, own_site, chance_there = (
-        numbers[name].to_numpy()
-        for name in ("accuracy", "ci_low", "ci_high", "chance", "accuracy_within", "chance_within")
-    )
-    svg = draw_row_bars(
-        titles,
-        accuracy,
-        "share of scans recognised",
-        (low, high),
-        (chance, chance_there),
-        own_site,
-        [looks[name] for name in rows["representation"]],
-    )
+    titles = list(map(tables.title, rows["representation"]))
+    values = rows.assign(p=np.nan)[["accuracy", "ci_low", "ci_high", "p"]].to_numpy(dtype=float)
+    svg = draw_rows(titles, {"": values}, ["share of scans recognised"], [float(rows["chance"].iloc[0])])
     text = (
         "Scans whose most similar scan of another session is of the same person, with their interval; dashed: guessing."
     )
-    if np.isfinite(own_site).any():
-        text += " The diamond and the second dashed line are among people of the own site."
-    alt = f"Share of scans recognised: {', '.join(map('{} {}'.format, titles, map(percent, accuracy)))}."
+    alt = f"Share of scans recognised: {', '.join(map('{} {}'.format, titles, map(percent, rows['accuracy'])))}."
     yield Panel("Identification", text, svg, alt, sources=tables.links("identification"))
 
 

@@ -16,7 +16,6 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from fcpower_bids.outputs.tables import read_table, write_table
-from fcpower_bids.reports.charts import style
 from fcpower_bids.reports.cohort.chapters import fold_parcels
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
@@ -321,18 +320,17 @@ def test_a_row_is_shaded_up_to_the_score_that_it_needs(figures):
     np.testing.assert_allclose(right, sorted(start + slope * rows["score_needed"]), atol=0.4)
 
 
-def test_bars_of_identification_end_at_the_accuracy(figures):
+def test_marks_of_identification_lie_at_the_accuracy(figures):
     tables, panels = figures
     rows = tables.rows("identification").sort_values("accuracy", ascending=False, kind="stable")
     panel = panels["Identification"]
     said = dict(re.findall(r"(?:, |: )([^,:]+) (\d+) %", panel.alt))
-    bars = [one for one in parts(panel, "rect") if one.get("fill-opacity")]
-    widths = np.array([float(one.get("width")) for one in bars])
     for title, accuracy in zip(map(tables.title, rows["representation"]), rows["accuracy"], strict=True):
         assert int(said[title]) == round(100 * accuracy)
-    np.testing.assert_allclose(widths / widths.max(), rows["accuracy"] / rows["accuracy"].max(), atol=0.002)
-    names = sorted(rows["representation"])
-    assert [bar.get("fill") for bar in bars] == [style(names.index(name))[0] for name in rows["representation"]]
+    marks = [float(one.get("cx")) for one in parts(panel, "circle")]
+    slope, start = np.polyfit(rows["accuracy"], marks, 1)
+    np.testing.assert_allclose(marks, start + slope * rows["accuracy"], atol=0.1)
+    assert slope > 100
 
 
 RARE, SELDOM = "1.1 % of the scans lack it, and what a scan lacks is not filled in", "30.0 % of the scans lack it"
