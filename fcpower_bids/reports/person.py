@@ -36,7 +36,7 @@ from fcpower_bids.reports.charts import draw_standing
 from fcpower_bids.reports.cohort.tables import Cell, Grid
 from fcpower_bids.reports.figures import read_thumbnail
 from fcpower_bids.reports.methods import AtlasFacts, all_references, methods_text, programs_of, to_html
-from fcpower_bids.reports.page import relative_link, render_page, show_number, write_page
+from fcpower_bids.reports.page import render_page, show_number, write_page
 from fcpower_bids.reports.panels import make_panels
 from fcpower_bids.settings import ParticipantOutputs, command_of
 
@@ -213,17 +213,18 @@ def _everyone(output_dir: Path) -> pd.DataFrame:
 def _write_subject(settings: ParticipantOutputs, subject: str, everyone: pd.DataFrame, written: Written) -> None:
     """Write the page of one participant, and one per session where there are many."""
     accounts, embeddings = read_accounts(settings.output_dir, subject, embedding_label(settings))
-    written.atlases += _atlases(accounts, settings)
     sessions = [(name, list(members)) for name, members in groupby(accounts, key=lambda account: account.session)]
-    pages = list[Path]()
-    for name, members in sessions if len(sessions) > MOST_SESSIONS else ():
+    many = sessions if len(sessions) > MOST_SESSIONS else []
+    named = [f"sub-{subject}_ses-{name or 'none'}" for name, _ in many]
+    pages = [
+        _write(settings, f"sub-{subject}", accounts, embeddings, [] if many else sessions, named, everyone, written)
+    ]
+    for title, (name, members) in zip(named, many, strict=True):
         starts = tuple(f"{account.name}_" for account in members)
         about = [status for status in embeddings if status.recording.startswith(starts)]
-        title = f"sub-{subject}_ses-{name or 'none'}"
         pages.append(_write(settings, title, members, about, [(name, members)], (), everyone, written))
-    shown = [] if pages else sessions
-    first = _write(settings, f"sub-{subject}", accounts, embeddings, shown, pages, everyone, written)
-    written.pages += [first, *pages]
+    written.pages += pages
+    written.atlases += _atlases(accounts, settings)
 
 
 def _write(
@@ -232,23 +233,23 @@ def _write(
     accounts: list[Account],
     embeddings: list[Status],
     sessions: list[tuple[str, list[Account]]],
-    pages: Sequence[Path],
+    pages: Sequence[str],
     everyone: pd.DataFrame,
     written: Written,
 ) -> Path:
     output, configuration = settings.output_dir, settings.configuration_hash()
     dull = tuple(key for key in SAME if len({account.entities.get(key) for account in accounts}) == 1)
-    shown = []
-    for name, members in sessions:  # each recording under each atlas; one part without where nothing was written
-        shown.append((name, list[dict[str, Any]]()))
-        for account in members:
+    shown: list[tuple[str, list[dict[str, Any]]]] = [(name, []) for name, _ in sessions]
+    for (_, members), (_, parts) in zip(sessions, shown, strict=True):
+        for account in members:  # under each atlas; one part without where nothing was written
             status = account.status
             about = {"title": account.without("sub", "ses", *dull), "state": WORDS[status.state]}
             made = [(view.atlas, make_panels(account, view, settings)) for view in account.views] or [("", [])]
-            shown[-1][1].extend(
-                {**about, "reason": status.reason, "anchor": f"{account.name}-{n}", "atlas": atlas, "panels": panels}
-                for n, (atlas, panels) in enumerate(made)
-            )
+            for n, (atlas, panels) in enumerate(made):
+                anchor = f"{account.name}-{n}"
+                parts.append({**about, "reason": status.reason, "anchor": anchor, "atlas": atlas, "panels": panels})
+                failed = [panel for panel in panels if panel.failure]
+                written.failures += [f"{title}.html: {panel.title}: {panel.failure}" for panel in failed]
     text = render_page(
         "participant.html",
         command=command_of(settings.as_dict(), without=("participant_label",)),
@@ -258,14 +259,12 @@ def _write(
         standing=_standing(accounts, everyone, dull),
         n_recordings=len(everyone),
         sessions=shown,
-        pages=[(page.stem, relative_link(page, output)) for page in pages],
+        pages=[(page, f"{page}.html") for page in pages],
         methods=Markup(to_html(methods_text(settings, _atlases(accounts, settings)), all_references(), level=1)),
         chain=programs_of(output),
         configuration=configuration,
         links=[(Path(name).name, name) for name in LOGS if name != TABLE or (output / TABLE).is_file()],
     )
-    panels = (panel for _, parts in shown for part in parts for panel in part["panels"])
-    written.failures += [f"{title}.html: {panel.title}: {panel.failure}" for panel in panels if panel.failure]
     return write_page(settings.output_dir / f"{title}.html", text)
 
 

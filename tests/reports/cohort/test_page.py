@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import html
 import re
-import shutil
 import time
-from collections import Counter
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -30,7 +27,6 @@ from fcpower_bids.reports.cohort.tables import GroupTables, read_long, show_p
 from fcpower_bids.reports.page import listed, show_number
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
-from tests.command import main
 from tests.page_figures import check_in_browser
 from tests.reports.group_outputs import make_cohort, write_group
 from tests.running import FOOT
@@ -352,21 +348,3 @@ def test_parcels_of_one_reason_share_a_row_and_nobody_else_does():
     assert told["participant_id"].tolist()[-5:] == [f"sub-{number}" for number in range(2, 7)]
     without = excluded[excluded["what"] != "parcel"]
     pd.testing.assert_frame_equal(fold_parcels(without), without)
-
-
-def test_the_row_of_a_run_names_what_its_connectomes_lack(troubled_demo, troubled_run, tmp_path):
-    output = shutil.copytree(troubled_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
-    assert main([str(troubled_demo[0]), str(output), "group", "--check", "--nprocs", "1", "--quiet"]) == 0
-    lacked: dict[str, set[str]] = {}
-    for path in sorted(output.rglob("*_stat-pearsoncorrelation_relmat.tsv")):
-        matrix = pd.read_csv(path, sep="\t", index_col=0, na_values="n/a")
-        lacked.setdefault("_".join(path.name.split("_")[:2]), set()).update(matrix.columns[matrix.isna().all()])
-    parcels = Counter(parcel for one in lacked.values() for parcel in one)
-    (scans,) = set(parcels.values())
-    first, second, third, *others = [parcel for parcel in matrix.columns if parcel in parcels]
-    share = f"{100 * scans / len(lacked):.1f} % of the scans lack it"
-    told = f"{first}, {second}, {third} and {len(others)} more, each: {share}"
-    page = html.unescape((output / "group.html").read_text(encoding="utf-8"))
-    assert len(others) > 1
-    assert page.count(told) == 1
-    assert f"{others[-1]}: " not in page
