@@ -13,7 +13,7 @@ from fcpower_bids.reports.svg import POINTS, SIZE, Axes, Box, Drawing, Scale, ar
 
 SHADES = (BEFORE, AFTER, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^v"
-GREY, PALE = "#8c8c8c", "#bfbfbf"
+GREY = "#8c8c8c"
 MOST_DOTS = 1000
 """Of more points every so many is drawn."""
 LETTER = 0.56 * SIZE
@@ -36,10 +36,6 @@ CORNERS: Mapping[str, tuple[tuple[float, float], ...]] = {
     "D": ((0, -1.2), (1.2, 0), (0, 1.2), (-1.2, 0)),
     "^": ((0, -1.1), (1.1, 0.9), (-1.1, 0.9)),
     "v": ((0, 1.1), (1.1, -0.9), (-1.1, -0.9)),
-    "X": (
-        *((-1.1, -0.7), (-0.7, -1.1), (0, -0.4), (0.7, -1.1), (1.1, -0.7), (0.4, 0)),
-        *((1.1, 0.7), (0.7, 1.1), (0, 0.4), (-0.7, 1.1), (-1.1, 0.7), (-0.4, 0)),
-    ),
 }  # fmt: skip
 """Corners of the markers, in radii; a circle has none."""
 
@@ -95,13 +91,6 @@ class Chart(Axes):
         path = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in zip(ends, heights, strict=True)) + "Z"
         self.drawing.add("path", d=path, fill=colour, fill_opacity=0.15, clip_path=self.inside)
 
-    def shade(self, middle: float, end: float, half: float) -> None:
-        """Shade a strip around a height from the left side to a value."""
-        if np.isfinite(end):
-            top, bottom = (float(self.down(middle + side * half)) for side in (1, -1))
-            wide = float(np.clip(self.across(end), self.box.left, self.box.right)) - self.box.left
-            self.drawing.rectangle(Box(self.box.left, top, wide, bottom - top), PALE, fill_opacity=0.4)
-
     def upright(self, value: float) -> None:
         """Draw an upright dashed line over the whole height."""
         if np.isfinite(value):
@@ -141,15 +130,11 @@ def key_below(drawing: Drawing, entries: Mapping[str, tuple[str, str]]) -> None:
 
 
 def rows_with_names(
-    titles: Sequence[str],
-    scales: Mapping[str, Scale],
-    width: float,
-    height: float,
-    key: Mapping[str, tuple[str, str]] | None = None,
+    titles: Sequence[str], scales: Mapping[str, Scale], width: float, height: float
 ) -> tuple[Drawing, list[Chart]]:
-    """Return a sheet of named rows, each of so many inches, with a panel per scale, and the key of marks below it."""
+    """Return a sheet of named rows, each of so many inches, with a panel per scale."""
     above, names = (20 if any(scales) else 6), [short(title) for title in titles]
-    below = BELOW + 2 + height_of_key(list(key or ()), width * POINTS)
+    below = BELOW + 2
     sheet = Drawing(width, height * len(titles) + (above + below + 4) / POINTS)
     room = min(LETTER * max(map(len, names), default=0) + 12, 0.5 * sheet.width)
     charts = []
@@ -161,28 +146,20 @@ def rows_with_names(
         charts.append(chart)
     for number, name in enumerate(names):
         sheet.text(charts[0].box.left - 6, float(charts[0].down(-number)) + 0.36 * SIZE, name, anchor="end")
-    if key:
-        key_below(sheet, key)
     return sheet, charts
 
 
 def draw_rows(titles: Sequence[str], columns: Curves, labels: Sequence[str], origins: Sequence[float] = ()) -> str:
     """Draw values with limits and p (n, 4), a row per entry, a panel per column, against origins (0: differences)."""
-    sheet, charts = rows_with_names(
-        titles,
-        {
-            name: SHARES if label.startswith("share") else reaching(values[:, :3], 0.0)
-            for (name, values), label in zip(columns.items(), labels, strict=True)
-        },
-        WIDE if len(columns) > 1 else NARROW,
-        0.2 if len(titles) > FEW_ROWS else 0.3,
-    )
+    origins, scales = origins or [0.0] * len(labels), {}
+    for (name, values), label, origin in zip(columns.items(), labels, origins, strict=True):
+        scales[name] = SHARES if label.startswith("share") else reaching(values[:, :3], origin)
+    height = 0.2 if len(titles) > FEW_ROWS else 0.3
+    sheet, charts = rows_with_names(titles, scales, WIDE if len(columns) > 1 else NARROW, height)
     place = -np.arange(len(titles), dtype=float)
-    for chart, label, values, origin in zip(
-        charts, labels, columns.values(), origins or [0.0] * len(labels), strict=True
-    ):
-        for height in place:
-            chart.level(height, "#ebebeb", 0.6)
+    for chart, label, values, origin in zip(charts, labels, columns.values(), origins, strict=True):
+        for middle in place:
+            chart.level(middle, "#ebebeb", 0.6)
         chart.upright(origin)
         middle, low, high, p = values.T
         clear = (np.nan_to_num(p, nan=1.0) < 0.05) & (middle != 0)
@@ -191,7 +168,7 @@ def draw_rows(titles: Sequence[str], columns: Curves, labels: Sequence[str], ori
             (clear & (middle < 0), "v", BEFORE, BEFORE),
             (np.isfinite(middle) & ~clear, "o", "#595959", "#fff"),
         ):
-            for row in np.flatnonzero(wanted):
+            for row in np.flatnonzero(wanted & np.isfinite(low) & np.isfinite(high)):
                 chart.plot((low[row], high[row]), (place[row], place[row]), colour, 1.3)
             chart.marks(middle[wanted], place[wanted], face, 26, marker, stroke=colour)
         chart.frame_below(label, most=5)

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from fcpower_bids.errors import Incomplete
 from fcpower_bids.outputs.group import ENDINGS
-from fcpower_bids.reports.charts import NARROW, draw_rows, reaching, rows_with_names, style
+from fcpower_bids.reports.charts import draw_rows
 from fcpower_bids.reports.cohort.chapters import ANSWERS, CHAPTERS, NOTE, make_chapter, say_left_out
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
@@ -53,8 +53,6 @@ ALARM = "alarm"
 FEW_IDENTIFIED = 20
 """Fewer people in the identification get a caution."""
 HEADLINE_WORDS = 20
-SPREAD = 0.42
-"""Half of a row of the first figure, which its representations share."""
 STATES = {
     FOUND: ("predicted", "{} can be predicted better than chance.", "{} can be predicted within sites."),
     NOT_FOUND: ("nothing found", "Nothing predicts {} detectably.", "Nothing beyond the site was shown for {}."),
@@ -252,36 +250,23 @@ def first_figures(findings: Sequence[Finding], tables: GroupTables) -> tuple[Pan
 
 
 def _draw_scores(findings: Sequence[Finding], tables: GroupTables) -> Panel:
-    """Draw a row per target: a mark per representation, shaded up to the score that chance may give."""
-    first = findings[0]
-    rows = pd.concat([finding.summary.assign(target=finding.target) for finding in findings])
-    table = rows.pivot(index="target", columns="representation", values=[first.tested, "score_needed"])
-    table = table.loc[[finding.target for finding in findings]].astype(float)
-    looks = {name: style(number) for number, name in enumerate(sorted(table[first.tested]))}
-    order = table[first.tested].mean().sort_values(ascending=False, kind="stable").index
-    values, needed = (table[name][order].to_numpy() for name in (first.tested, "score_needed"))
-    without = np.array([np.nan if finding.added is None else finding.added.alone for finding in findings])
-    scale, titles = reaching(values, without, needed, first.chance), list(map(tables.title, order))
-    key = {title: looks[name] for title, name in zip(titles, order, strict=True)}
-    sheet, (chart,) = rows_with_names([finding.target for finding in findings], {"": scale}, NARROW, 0.42, key)
-    heights = -np.arange(len(findings), dtype=float)
-    places = np.linspace(SPREAD, -SPREAD, 2 * len(titles) + 1)[1::2]
-    for (row, lane), end in np.ndenumerate(needed):
-        chart.shade(heights[row] + places[lane], end, 0.8 * SPREAD / len(titles))
-    chart.upright(first.chance)
-    for lane, name in enumerate(order):
-        chart.marks(values[:, lane], heights + places[lane], looks[name][0], 30, looks[name][1])
-    chart.marks(without, heights, "#000", 26, "X")
+    """Draw a row per target and representation: the score, and a line over the scores that chance gives."""
+    first, rows, titles, numbers = findings[0], [], [], []
+    for finding in findings:
+        shown = finding.summary.sort_values(first.tested, ascending=False, kind="stable")
+        names = list(map(tables.title, shown["representation"]))
+        titles += [f"{finding.target}, {name}" if len(findings) > 1 else name for name in names]
+        rows.append(shown.assign(chance=first.chance)[[first.tested, "chance", "score_needed", "p_max_targets"]])
+        scores = ", ".join(map("{} {}".format, names, map(show_number, shown[first.tested])))
+        numbers.append(f"{finding.target}: {scores}")
     label = f"{first.label} {'within sites' if first.is_within else 'of all predictions together'}"
-    chart.frame_below(label, most=6)
+    svg = draw_rows(titles, {"": pd.concat(rows).to_numpy(dtype=float)}, [label], [first.chance])
     text = (
-        "One mark per representation; the dashed line is guessing. A score in the shaded range of its representation "
-        "could have come by chance. The cross is the score of columns that are known without a scan."
+        "The line of a row covers what chance gives in 95 of 100 cohorts; triangles: better than chance, "
+        "corrected for representations and targets (p < 0.05). Dashed: guessing."
     )
-    texts = (", ".join(map("{} {}".format, titles, map(show_number, row))) for row in values)
-    numbers = "; ".join(f"{finding.target}: {scores}" for finding, scores in zip(findings, texts, strict=True))
-    sources = tables.links("prediction_summary", "prediction_baselines")
-    return Panel(f"Prediction ({first.label})", text, sheet.svg(), f"{label}, by target. {numbers}.", sources=sources)
+    alt = f"{label}, by target. {'; '.join(numbers)}."
+    return Panel(f"Prediction ({first.label})", text, svg, alt, sources=tables.links("prediction_summary"))
 
 
 def _draw_identification(tables: GroupTables) -> Iterator[Panel]:

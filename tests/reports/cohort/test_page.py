@@ -295,25 +295,26 @@ def test_every_score_is_said_and_marked(figures):
         for row in rows.to_dict("records"):
             said = f"{tables.title(row['representation'])} {show_number(row[column])}"
             assert said in panel.alt.split(f"{row['target']}: ")[1].split(";")[0]
-        circles = [one for one in parts(panel, "circle") if one.get("r") != "2.60"]
+        marks = [one for one in parts(panel, "circle") + parts(panel, "path") if not one.get("stroke")]
+        assert len([one for one in marks if (one.get("d") or "Z").endswith("Z")]) == len(rows)
         best = rows.groupby("representation")[column].mean().idxmax()
-        assert len(circles) == (rows["representation"] == sorted(rows["representation"])[0]).sum()
         for said in panel.alt.partition(", by target. ")[2].split("; "):
             assert said.partition(": ")[2].startswith(f"{tables.title(best)} "), "the best comes first"
 
 
-def test_a_row_is_shaded_up_to_the_score_that_it_needs(figures):
+def test_a_line_reaches_from_guessing_to_the_score_that_is_needed(figures):
     tables, panels = figures
     panel, summary = panels["Prediction (r)"], tables.rows("prediction_summary")
     rows = summary[summary["auc_pooled_mean"].isna()]
-    shades = [one for one in parts(panel, "rect") if one.get("fill-opacity")]
-    assert len(shades) == len(rows) > 0
-    # Marks are drawn on the same scale: two of them give it.
-    first = rows[rows["representation"] == sorted(rows["representation"])[0]].set_index("target")
-    circles = [float(one.get("cx")) for one in parts(panel, "circle") if one.get("r") != "2.60"]
-    slope, start = np.polyfit(first["r_pooled_mean"], circles, 1)
-    right = sorted(float(one.get("x")) + float(one.get("width")) for one in shades)
-    np.testing.assert_allclose(right, sorted(start + slope * rows["score_needed"]), atol=0.4)
+    ends = [
+        re.findall(r"[ML]([\d.]+) ", one.get("d")) for one in parts(panel, "path") if one.get("stroke-width") == "1.3"
+    ]
+    lengths = sorted(float(last) - float(first) for first, last in ends)
+    needed = np.sort(rows["score_needed"])
+    np.testing.assert_allclose(lengths, needed * lengths[-1] / needed[-1], atol=0.2)
+    assert len(lengths) == len(rows) > 0
+    significant = [one for one in parts(panel, "g") if one.get("fill") == "#0072B2"]
+    assert len(list(significant[0])) == (rows["p_max_targets"] < 0.05).sum()
 
 
 def test_marks_of_identification_lie_at_the_accuracy(figures):
