@@ -40,11 +40,6 @@ CORNERS: Mapping[str, tuple[tuple[float, float], ...]] = {
 """Corners of the markers, in radii; a circle has none."""
 
 
-def style(number: int) -> tuple[str, str]:
-    """Colour and marker of the representation in this place."""
-    return SHADES[number % len(SHADES)], MARKERS[number % len(MARKERS)]
-
-
 def short(title: str, most: int = 34) -> str:
     """Cut a title that is too long for a drawing."""
     return title if len(title) <= most else title[: most - 1] + "…"
@@ -214,7 +209,7 @@ def draw_curves(
     """
     sheet = Drawing(WIDE if len(panels) > 1 else NARROW, 2.9)
     names = dict.fromkeys(name for *_, curves in panels for name, values in curves.items() if len(values))
-    looks = {name: style(number) for number, name in enumerate(names)}
+    looks = {name: (SHADES[n % len(SHADES)], MARKERS[n % len(MARKERS)]) for n, name in enumerate(names)}
     key = {short(name): looks[name] for name in names} if any(len(curves) > 1 for *_, curves in panels) else {}
     bottom = BELOW + height_of_key(list(key), sheet.width)
     same = len({vertical for _, vertical, *_ in panels}) == 1

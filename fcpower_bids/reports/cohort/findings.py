@@ -263,9 +263,12 @@ def prediction_cautions(findings: Sequence[Finding], tables: GroupTables) -> Ite
             f"Only {count(n, 'person')}: even without any cross-validation a single correlation is significant from "
             f"{smallest_correlation(n):.2f} on, and the scores below are very uncertain."
         )
-    if tested := small_folds(findings, tables):
+    sizes = folds.loc[folds["target"].isin([finding.target for finding in findings if finding.is_pooled]), "n_test"]
+    if len(sizes):
+        low, high = int(sizes.min()), int(sizes.max())
+        people = count(low, "person") if low == high else f"{low} to {high} people"
         yield (
-            f"Test folds of {tested}: the r of a single fold is mostly noise, so the score of all predictions together "
+            f"Test folds of {people}: the r of a single fold is mostly noise, so the score of all predictions together "
             "leads. Where there is nothing to predict it lies below chance: a negative r is no relation turned round."
         )
     if not comparisons.empty and comparisons["n_distinct"].min() < FEW_FOLDS:
@@ -280,17 +283,6 @@ def prediction_cautions(findings: Sequence[Finding], tables: GroupTables) -> Ite
     skipped = sum(int(own_rows(folds, finding.target)[finding.score].isna().sum()) for finding in findings)
     if skipped:
         yield f"The score is not defined in {skipped} of {len(folds)} folds (constant values or one class); left out."
-
-
-def small_folds(findings: Sequence[Finding], tables: GroupTables) -> str:
-    """Say of how many people the folds are that are too small to be scored one by one; nothing where none are."""
-    folds = tables.rows("prediction")
-    small = [finding.target for finding in findings if finding.is_pooled] if len(folds) else []
-    if not small:
-        return ""
-    sizes = folds.loc[folds["target"].astype(str).isin(small), "n_test"]
-    low, high = int(sizes.min()), int(sizes.max())
-    return count(low, "person") if low == high else f"{low} to {high} people"
 
 
 # Identification
