@@ -245,7 +245,8 @@ def first_figures(findings: Sequence[Finding], tables: GroupTables) -> tuple[Pan
     """Return the figures of prediction, one per kind of score, and of identification."""
     kinds: dict[str, list[Finding]] = {}
     for finding in findings:
-        kinds.setdefault(finding.label, []).append(finding)
+        if finding.state != ONLY_SEEN:
+            kinds.setdefault(finding.label, []).append(finding)
     return (*(_draw_scores(some[:MOST_TARGETS], tables) for some in kinds.values()), *_draw_identification(tables))
 
 
