@@ -102,28 +102,6 @@ def reaching(*values: np.ndarray | Sequence[float] | float) -> Scale:
     return around(np.concatenate([np.ravel(np.asarray(numbers, dtype=float)) for numbers in values]))
 
 
-def _columns_of_key(names: Sequence[str], width: float) -> tuple[int, float]:
-    """How many names of a key stand side by side on so many points, and the points of each."""
-    wide = LETTER * max(map(len, names), default=0) + 28
-    return max(1, min(4, len(names), int(width // wide))), wide
-
-
-def height_of_key(names: Sequence[str], width: float) -> float:
-    """Return the points that `key_below` takes on a sheet of so many points."""
-    return LINE * -(-len(names) // _columns_of_key(names, width)[0]) + 4 if names else 0.0
-
-
-def key_below(drawing: Drawing, entries: Mapping[str, tuple[str, str]]) -> None:
-    """Name colours and markers at the foot of the sheet, in rows of up to four."""
-    columns, wide = _columns_of_key(list(entries), drawing.width)
-    left, lines = (drawing.width - wide * columns) / 2, -(-len(entries) // columns)
-    for number, (name, (colour, marker)) in enumerate(entries.items()):
-        row, column = divmod(number, columns)
-        x, y = left + wide * column, drawing.height - 6 - LINE * (lines - 1 - row)
-        drawing.add("g", _shape(x + 5, y - 3, 2.6, marker), fill=colour)
-        drawing.text(x + 14, y, name, anchor="start")
-
-
 def rows_with_names(
     titles: Sequence[str], scales: Mapping[str, Scale], width: float, height: float
 ) -> tuple[Drawing, list[Chart]]:
@@ -211,7 +189,10 @@ def draw_curves(
     names = dict.fromkeys(name for *_, curves in panels for name, values in curves.items() if len(values))
     looks = {name: (SHADES[n % len(SHADES)], MARKERS[n % len(MARKERS)]) for n, name in enumerate(names)}
     key = {short(name): looks[name] for name in names} if any(len(curves) > 1 for *_, curves in panels) else {}
-    bottom = BELOW + height_of_key(list(key), sheet.width)
+    wide = LETTER * max(map(len, key), default=0) + 28  # of a name in the key, which has up to four in a line
+    columns = max(1, min(4, len(key), int(sheet.width // wide)))
+    lines = -(-len(key) // columns)
+    bottom = BELOW + (LINE * lines + 4 if key else 0)
     same = len({vertical for _, vertical, *_ in panels}) == 1
     boxes = side_by_side(sheet, len(panels), LEFT, 20, bottom, 20 if same else LEFT + 8)
     everything = [values for *_, curves in panels for values in curves.values()]
@@ -246,8 +227,11 @@ def draw_curves(
             sheet.line((box.left, box.left), (box.top, box.bottom), width=0.7)
         else:
             chart.frame_left(vertical, most=6)
-    if key:
-        key_below(sheet, key)
+    for number, (name, (colour, marker)) in enumerate(key.items()):
+        row, column = divmod(number, columns)
+        left, base = sheet.width / 2 + wide * (column - columns / 2), sheet.height - 6 - LINE * (lines - 1 - row)
+        sheet.add("g", _shape(left + 5, base - 3, 2.6, marker), fill=colour)
+        sheet.text(left + 14, base, name, anchor="start")
     return sheet.svg()
 
 
