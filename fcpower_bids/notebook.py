@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import copy
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +28,12 @@ PERSON, SCAN = "person", "scan"
 
 
 class Matrices(Sequence[FloatArray]):
-    """Matrices (n, P, P) that are read or computed one by one, when they are asked for.
+    """Matrices (n, P, P) that are read or computed one by one: a row gives (P, P), slices, lists and masks an array."""
 
-    ``matrices[3]`` is one (P, P); slices, lists and masks give an array (k, P, P); ``numpy.asarray`` gives all.
-    """
-
-    dtype = np.dtype(np.float64)
-    ndim = 3
+    dtype, ndim = np.dtype(np.float64), 3
 
     def __init__(self, read: Callable[[int], FloatArray], n: int, n_parcels: int) -> None:
-        self.read = read  # from a row number to its matrix
-        self.shape = (n, n_parcels, n_parcels)
+        self.read, self.shape = read, (n, n_parcels, n_parcels)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -49,40 +42,17 @@ class Matrices(Sequence[FloatArray]):
         rows = np.arange(len(self))[key[0] if isinstance(key, tuple) else key]
         if rows.ndim == 0:
             return self.read(int(rows))
-        read = np.empty((len(rows), *self.shape[1:]))
-        for place, row in enumerate(rows):
-            read[place] = self.read(int(row))
-        return read
+        return np.stack([self.read(row) for row in rows.tolist()]) if len(rows) else np.empty((0, *self.shape[1:]))
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         return np.asarray(self[:].astype(dtype or self.dtype, copy=False))
-
-    def __repr__(self) -> str:
-        n, n_parcels, _ = self.shape
-        return f"<{n} matrices of {n_parcels} x {n_parcels}, read when asked for>"
 
 
 class LoadedCohort:
     """People or scans with connectomes, in the order of the group level; everything has one row for each.
 
-    Attributes
-    ----------
-    names : tuple of str
-        ``participant_id`` of the n rows.
-    sessions : tuple of str
-        Session of each scan; empty where a row is a person.
-    parcels, networks : tuple of str
-        Names of the P parcels and of their networks.
-    centroids : ndarray, shape (P, 3), or None
-        Where the parcels are, in mm of the template.
-    atlas : str
-        Name of the parcellation.
-    scans : pandas.DataFrame
-        One row per scan: minutes, motion, runs; see ``group/scans.tsv``.
-    excluded : pandas.DataFrame
-        Left-out people, recordings and values, with reasons.
-    notes : tuple of str
-        Notes for a reader of the results.
+    ``names`` and, of scans, ``sessions``; ``parcels``, ``networks``, their ``centroids`` (P, 3) in mm or None, and the
+    ``atlas``; ``scans``, ``excluded`` and ``notes`` as in ``group/``; ``phenotypes``, indexed by `names`.
     """
 
     def __init__(self, cohort: Cohort, settings: Settings, per: str) -> None:
@@ -95,6 +65,15 @@ class LoadedCohort:
             self._rows = [np.flatnonzero(owners == name) for name in self.names]
         self.parcels, self.networks, self.centroids = cohort.parcels, cohort.networks, cohort.centroids
         self.atlas, self.scans, self.excluded, self.notes = cohort.atlas, cohort.scans, cohort.excluded, cohort.notes
+        self.phenotypes = cohort.phenotypes.set_axis(cohort.phenotypes.index.astype(str)).reindex(list(self.names))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        what = "scans" if self.sessions else "people"
+        columns = len(self.phenotypes.columns)
+        return f"<{len(self)} {what}, {len(self.parcels)} parcels of {self.atlas}, {columns} phenotypes>"
 
     @cached_property
     def connectomes(self) -> Matrices:
@@ -102,30 +81,27 @@ class LoadedCohort:
         connectivity = combine_scans(self._cohort, self._rows, self._settings)
         return Matrices(connectivity.connectome, len(self), len(self.parcels))
 
-    def __len__(self) -> int:
-        return len(self.names)
+    def power(self, alpha: float = ALPHA_STAR) -> Matrices:
+        """FC^alpha of every row, alpha above 0, computed when it is asked for."""
+        read = self.connectomes.read
+        return Matrices(lambda row: np.asarray(spectral_power(read(row), alpha)), len(self), len(self.parcels))
 
-    def __repr__(self) -> str:
-        what = "scans" if self.sessions else "people"
-        columns = len(self._cohort.phenotypes.columns)
-        return f"<{len(self)} {what}, {len(self.parcels)} parcels of {self.atlas}, {columns} phenotypes>"
+    def features(self, representation: str = "fc_power") -> NDArray[np.floating]:
+        """Feature vectors (n, d) as the group level gives them to its regressions. Raises FcPowerError.
 
-    def __getitem__(self, key: Any) -> LoadedCohort:
-        """Return some of the rows, by slice, numbers or booleans; `scans` and `excluded` stay those of everyone."""
-        rows = np.atleast_1d(np.arange(len(self))[key]).tolist()
-        chosen = copy(self)
-        for name in ("connectomes", "phenotypes", "groups", "sites"):
-            chosen.__dict__.pop(name, None)
-        chosen.names = tuple(self.names[row] for row in rows)
-        chosen.sessions = tuple(self.sessions[row] for row in rows) if self.sessions else ()
-        chosen._rows = [self._rows[row] for row in rows]
-        return chosen
+        `representation` is as ``--representations`` has it: "fc", "fc_power" (edges times sqrt(2)), a transform, or
+        "embedding:LABEL".
+        """
+        settings = dataclasses.replace(self._settings, representations=(representation,))
+        (name,) = expand_names(self._cohort, settings)
+        return np.asarray(next(build_representations(self._cohort, self._rows, (name,), settings)).features()[:])
+
+    def series(self, row: int) -> list[FloatArray]:
+        """Return the cleaned series (T, P) of every run of one row."""
+        return [run for scan in self._rows[row] for run in self._cohort.series[scan]()]
 
     def to_dataframe(self) -> pd.DataFrame:
-        """Return a table of the rows, indexed by `names`.
-
-        Sessions, minutes (the sum of a person's scans), ``mean_fd`` (mm, their mean), and the phenotypes.
-        """
+        """Return the phenotypes of the rows beside sessions, minutes (their sum) and ``mean_fd`` (mm, their mean)."""
         scans = [self._cohort.scans.iloc[rows] for rows in self._rows]
         facts: dict[str, Any] = {"session": self.sessions} if self.sessions else {}
         facts["minutes"] = [float(part["seconds"].sum()) / 60 for part in scans]
@@ -134,49 +110,14 @@ class LoadedCohort:
         others = self.phenotypes.drop(columns=[name for name in table if name in self.phenotypes])
         return pd.concat([table, others.set_axis(table.index)], axis=1)
 
-    def _repr_html_(self) -> str:
-        """Show the first rows in a notebook."""
-        return f"<p>{escape(repr(self))}</p>{self.to_dataframe().head().to_html()}"
-
-    def power(self, alpha: float = ALPHA_STAR) -> Matrices:
-        """FC^alpha of every row, alpha above 0, computed when it is asked for."""
-        read = self.connectomes.read
-        return Matrices(lambda row: np.asarray(spectral_power(read(row), alpha)), len(self), len(self.parcels))
-
-    def features(self, representation: str = "fc_power") -> NDArray[np.floating]:
-        """Feature vectors (n, d) as the group level gives them to its regressions.
-
-        `representation` is as ``--representations`` has it: "fc", "fc_power" (edges times sqrt(2)), a transform, or
-        "embedding:LABEL". Raises fcpower_bids.errors.FcPowerError where there is none such.
-        """
-        settings = self._settings.changed(representations=(representation,))
-        (name,) = expand_names(self._cohort, settings)
-        source = next(build_representations(self._cohort, self._rows, (name,), settings))
-        return np.asarray(source.features()[:])
-
-    def series(self, row: int) -> list[FloatArray]:
-        """Return the cleaned series (T, P) of every run of one row."""
-        return [run for scan in self._rows[row] for run in self._cohort.series[scan]()]
-
-    @cached_property
-    def phenotypes(self) -> pd.DataFrame:
-        """The phenotypes of every row, indexed by `names`; what is not known is missing."""
-        table = self._cohort.phenotypes.copy()
-        table.index = table.index.astype(str)
-        return table.reindex(list(self.names))
-
     @cached_property
     def groups(self) -> NDArray[np.str_]:
-        """Groups that stay together, shape (n,): families (``family_column``), and people who seem to share a scan.
-
-        Everyone is a group of their own where there are neither.
-        """
+        """Groups that stay together (n,): families, and people who seem to share a scan; else everyone is their own."""
         from fcpower_bids.check import check_cohort  # only groups need it
 
         names = sorted(set(self.names))
         alike = list(check_cohort(self._cohort, self._settings)[1])
-        families = self._labels(self._settings.group.family_column, "family", names)
-        joined = join_families(families, names, alike)
+        joined = join_families(self._labels(self._settings.family_column, "family", names), names, alike)
         of_person = dict(zip(names, names if joined is None else joined.tolist(), strict=True))
         return np.array([of_person[name] for name in self.names])
 
@@ -211,12 +152,6 @@ def load_cohort(
     **choices
         Options of the group level by their names: ``atlas="Schaefer400"``, ``family_column``, ``site_column``,
         ``phenotypes``, ``exclude_file``, ``max_mean_fd``, ``session_label``, ``equal_minutes``, ...
-
-    Examples
-    --------
-    >>> cohort = load_cohort("OUT", "BIDS", family_column="family_id")  # doctest: +SKIP
-    >>> cohort.power(0.35)[0].shape  # doctest: +SKIP
-    (400, 400)
     """
     if per not in (PERSON, SCAN):
         raise UsageError(f"per must be '{PERSON}' or '{SCAN}', not {per!r}.")

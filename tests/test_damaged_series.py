@@ -205,7 +205,7 @@ def test_sound_recordings_are_not_accused(damaged):
         kinds = ("empty_volumes", "copied_volumes", "stray_volumes", "stray_parcels", "table_lag", "gain_step")
         assert [row[kind] for kind in kinds] == [0] * 6
         assert min(row["table_global_signal"], row["table_dvars"]) > 0.9
-        assert "The recording can be used." in (damaged.output / f"sub-{number:02d}.html").read_text()
+        assert "1 of 1 recording can be used." in (damaged.output / f"sub-{number:02d}.html").read_text()
 
 
 def test_agreement_with_the_table_is_that_of_the_files(damaged):

@@ -165,19 +165,6 @@ def test_the_examples_of_the_documentation_run(outputs, cohort, tmp_path, monkey
     assert set(said["X"][0].round(9)) == set(edges[0].round(9))
 
 
-def test_some_rows_are_a_cohort_of_their_own(outputs, cohort):
-    few = cohort[3:8:2]
-    assert few.names == tuple(NAMES[3:8:2])
-    np.testing.assert_allclose(few.connectomes[1], cohort.connectomes[5], atol=1e-12)
-    np.testing.assert_allclose(few.features("fc"), cohort.features("fc")[3:8:2], atol=1e-12)
-    assert few.phenotypes["age"].tolist() == [23.0, 25.0, 27.0]
-    assert few.groups.tolist() == ["F1", "F2", "F3"]
-    assert cohort[np.arange(PEOPLE) == 4].names == cohort[4].names == (NAMES[4],)
-    assert len(cohort) == PEOPLE, "the whole is as it was"
-    scans = fcpower_bids.load_cohort(outputs / "out", outputs / "bids", per="scan", min_time=60)[:3]
-    assert scans.sessions == ("ses-a", "ses-b", "ses-a")
-
-
 def test_a_table_has_the_scans_and_the_phenotypes_of_every_row(outputs, cohort):
     shown, scans = cohort.to_dataframe(), table(outputs, "scans")
     assert shown.index.tolist() == NAMES
@@ -185,10 +172,6 @@ def test_a_table_has_the_scans_and_the_phenotypes_of_every_row(outputs, cohort):
     of_person = scans.groupby("participant_id")
     np.testing.assert_allclose(shown["minutes"], of_person["seconds"].sum() / 60)
     np.testing.assert_allclose(shown["mean_fd"], of_person["mean_fd"].mean())
-    page = cohort[:2]._repr_html_()
-    assert "2 people, 6 parcels" in page
-    assert NAMES[1] in page
-    assert NAMES[2] not in page
 
 
 def test_slips_are_named(outputs, tmp_path):

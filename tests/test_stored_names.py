@@ -143,11 +143,7 @@ READERS = {
 }
 KNOWN = {
     # names of recordings and of runs, which are words
-    "demo/dataset.py": (
-        *("folder / atlas", "folder / name", "source / name"),
-        *("folder / DERIVATIVES / f'sub-{scan[0]}'", "folder / DERIVATIVES / f'sub-{scan[0]}' / f'ses-{scan[1]}'"),
-        "folder / DERIVATIVES / f'sub-{scan[0]}' / f'ses-{scan[1]}' / 'func' / name",
-    ),
+    "demo/dataset.py": ("folder / atlas", "folder / name", "source / name"),
     "outputs/status.py": (
         "output_dir / name",
         "output_dir / LOCKS / path.name",

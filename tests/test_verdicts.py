@@ -75,8 +75,8 @@ def test_every_p_follows_from_its_table(cohort, run):
         assert summary.loc[name, "p_permutation"] == (1 + (null[name][1:] >= null[name][0]).sum()) / 40
         assert summary.loc[name, "p_max"] == (1 + (largest >= null[name][0]).sum()) / 40
     assert summary["score_needed"].iloc[0] == pytest.approx(largest.max())  # one of 40 is the only p below 0.05
-    needed = f"The threshold was an observed r of {largest.max():.2f} over all predictions together, and a true one of"
-    assert needed in page
+    assert f"chance stays below {largest.max():.2f} in 95 of 100 cohorts" in page
+    assert f"a true r of {summary['score_powered'].max():.2f} is found in 80 of 100 cohorts" in page
 
     people = cohort.table("predictions")
     errors = (people["observed"] - people["predicted"]) ** 2
@@ -127,7 +127,7 @@ def test_too_few_permutations_decide_nothing_and_four_people_in_a_fold_rank_noth
     people = cohort.table("predictions").groupby(["representation", "repeat"])[["observed", "predicted"]]
     pooled = people.corr().iloc[::2, 1].groupby(level=0).mean()
     assert (cohort.table("prediction_summary")["ranked_by"] == "pooled_mean").all()
-    assert f"Highest score: {TITLES[pooled.idxmax()]}, r of all predictions together {pooled.max():.2f}; " in page
+    assert f"r {pooled.max():.2f} with {TITLES[pooled.idxmax()]}, p" in page
     first = re.search(r"<table.*?</table>", page)[0]
     assert re.findall(r'class="best"><bdi>(.*?)</bdi>', first) == [f"{pooled.max():.2f}"]
     assert "the permutations are too few to decide" in page

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 
 from fcpower_bids.demo.dataset import make_dataset, paint_series
@@ -47,22 +46,18 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the dataset; return the exit code."""
     chosen = vars(build_parser().parse_args(argv))
-    folder: Path = chosen["output_dir"]
-    following = f"Next: fcpower_bids {folder} {folder.parent / f'{folder.name}_out'} participant --atlas"
+    folder, series = chosen.pop("output_dir"), chosen.pop("series")
     try:
-        if chosen["series"] is not None:
-            scans, atlas = paint_series(
-                folder, chosen["series"], chosen["subjects"], chosen["seed"], chosen["sessions"]
-            )
-            print(f"Wrote {len(scans)} recordings to {folder}. {following} {atlas}")
-            return 0
-        design = DemoDesign(**{field.name: chosen[field.name] for field in fields(DemoDesign)})
-        truth = make_dataset(folder, design)
+        if series is None:
+            n, atlas = len(make_dataset(folder, DemoDesign(**chosen)).recordings), "builtin"
+        else:
+            scans, path = paint_series(folder, series, chosen["subjects"], chosen["seed"], chosen["sessions"])
+            n, atlas = len(scans), str(path)
     except FcPowerError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    written = f"{len(truth.recordings)} recordings of {design.subjects} participants"
-    print(f"Wrote {written} to {folder}. {following} builtin")
+    out = folder.parent / f"{folder.name}_out"
+    print(f"Wrote {n} recordings to {folder}. Next: fcpower_bids {folder} {out} participant --atlas {atlas}")
     return 0
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.demo.signals import (
     SIGNAL_SD,
+    SPIKES,
     DemoDesign,
     Head,
     build_confounds,
@@ -110,11 +111,11 @@ LOADINGS = {"reasoning": 0.9, "memory": 0.85, "speed": 0.8, "vocabulary": 0.8, "
 
 
 class Population(NamedTuple):
-    """Shared by all people."""
+    """Shared by all people: modes (P, P) in columns, their log variances (P,), the pattern (P, P) of the factor."""
 
-    modes: FloatArray  # (P, P), in columns
-    log_variances: FloatArray  # (P,), of the modes
-    pattern: FloatArray  # (P, P), of the factor
+    modes: FloatArray
+    log_variances: FloatArray
+    pattern: FloatArray
 
 
 class People(NamedTuple):
@@ -199,18 +200,10 @@ class DemoTruth(NamedTuple):
     subjects: tuple[str, ...]  # participant of each recording
     participants: tuple[str, ...]  # all participants, the order of ``factor``
     clean: FloatArray  # (R, T, P): series of the brain, without anything added; SD about 100
-    # (R, T, P): series that the mean over the seen voxels of each parcel gives, up to a constant: clean plus nuisance
-    painted: FloatArray
+    painted: FloatArray  # (R, T, P): what the mean over the seen voxels of each parcel gives, up to a constant
     coverage: FloatArray  # (R, P): fraction of each parcel's voxels inside the brain mask
     connectivity: FloatArray  # (R, P, P): true correlation matrices from which the clean series were drawn
     factor: FloatArray  # (S,): the planted factor
-
-    @classmethod
-    def load(cls, path: Path) -> DemoTruth:
-        """Read the ``.npz`` of a dataset."""
-        with np.load(path, allow_pickle=False) as archive:
-            arrays: dict[str, Any] = dict(archive)
-        return cls(**arrays | {name: tuple(arrays[name].tolist()) for name in cls._fields[:3]})
 
 
 def make_dataset(folder: Path, design: DemoDesign | None = None) -> DemoTruth:
@@ -224,27 +217,27 @@ def make_dataset(folder: Path, design: DemoDesign | None = None) -> DemoTruth:
 
     population, people = draw_population(stream(0)), draw_people(design.subjects, stream(1))
     keys, labels, whole = design.list_recordings(), design.participants, load_head()
+    names = tuple(f"sub-{labels[who]}_ses-{session}_task-{TASK}_run-{run}" for who, session, run in keys)
     _write_raw(folder, design, people)
     drawn = []
-    for person, session, run in keys:
+    for (person, session, run), name in zip(keys, names, strict=True):
         # runs of one session share its connectome
         at = stream(3, person, ord(session))
         connectome = draw_connectome(population, draw_person(stream(2, person)), float(people.factor[person]), at)
         rng = stream(4, person, ord(session), run)
         clean = draw_clean_series(connectome, design.volumes, design.repetition_time, rng)
-        head = whole.hide_top() if design.is_incomplete(person) else whole
+        head = whole.hide_top() if design.troubles and person == 1 else whole
         share = design.share_of_spikes(person, session)
-        painted = write_recording(folder, design, head, (labels[person], session, run), clean, share, rng)
+        painted = write_recording(folder, design, head, name, clean, share, rng)
         n_seen, n_voxels = (np.bincount(grid.parcel, minlength=N_PARCELS + 1)[1:] for grid in (head, whole))
         drawn.append((clean, painted, n_seen / n_voxels, np.round(connectome, TRUTH_DECIMALS)))
-    names = tuple(f"sub-{labels[who]}_ses-{session}_task-{TASK}_run-{run}" for who, session, run in keys)
     clean, painted, coverage, connectivity = map(np.stack, zip(*drawn, strict=True))
-    subjects = tuple(labels[person] for person, _, _ in keys)
+    subjects = tuple(labels[person] for person, *_ in keys)
     truth = DemoTruth(names, subjects, labels, clean, painted, coverage, connectivity, people.factor)
     content = io.BytesIO()
     arrays: dict[str, Any] = {name: np.asarray(value) for name, value in truth._asdict().items()}
     np.savez_compressed(content, **arrays)
-    write_file(folder / TRUTH, content.getvalue())
+    write_files(folder, {str(TRUTH): content.getvalue()})
     return truth
 
 
@@ -271,15 +264,14 @@ def _write_raw(folder: Path, design: DemoDesign, people: People) -> None:
         **DESCRIBED,
         **{f"{person}/{person}_sessions.tsv": encode_table({"session_id": sessions}) for person in ids},
     }
-    for name, text in texts.items():
-        write_file(folder / name, text)
+    write_files(folder, texts)
 
 
 def write_recording(
     folder: Path,
     design: DemoDesign,
     head: Head,
-    scan: tuple[str, str, int],
+    name: str,
     clean: FloatArray,
     share_of_spikes: float,
     rng: np.random.Generator,
@@ -288,35 +280,33 @@ def write_recording(
     """Add artefacts to series (T, P), write voxels, mask and confounds of a scan; return what is painted."""
     physiology = draw_physiology(len(clean), share_of_spikes, design.nuisance, rng)
     painted = clean + draw_nuisance(physiology, clean.shape[1], design.nuisance, rng)
-    voxels = paint_recording(head, painted, physiology, design, rng)
+    voxels = paint_recording(head, painted, physiology, design.noise, rng)
     confounds = build_confounds(head, voxels, physiology, design)
-    columns = {
-        name: ["n/a" if np.isnan(value) else f"{value:.10g}" for value in column] for name, column in confounds.items()
-    }
+    columns = {key: ["n/a" if np.isnan(x) else f"{x:.10g}" for x in column] for key, column in confounds.items()}
     about = {"SkullStripped": True, "SliceTimingCorrected": False, "TaskName": TASK}
     series = np.zeros((*head.brain.shape, voxels.shape[1]), dtype=voxel_type, order="F")
     series[head.brain] = voxels
-    scanned = f"sub-{scan[0]}_ses-{scan[1]}_task-{TASK}_run-{scan[2]}_"
-    space = f"{scanned}space-{design.space}_res-2_"
+    start = "/".join([str(DERIVATIVES), *name.split("_")[:2], "func", name])
+    space = f"{start}_space-{design.space}_res-2_desc"
     texts: dict[str, str | bytes] = {
-        f"{space}desc-preproc_bold.nii.gz": encode_nifti(series, head.affine, design.repetition_time),
-        f"{space}desc-brain_mask.nii.gz": encode_nifti(head.brain.astype(np.uint8), head.affine),
-        f"{scanned}desc-confounds_timeseries.tsv": encode_table(columns),
-        f"{space}desc-preproc_bold.json": encode_json(
+        f"{space}-preproc_bold.nii.gz": encode_nifti(series, head.affine, design.repetition_time),
+        f"{space}-brain_mask.nii.gz": encode_nifti(head.brain.astype(np.uint8), head.affine),
+        f"{start}_desc-confounds_timeseries.tsv": encode_table(columns),
+        f"{space}-preproc_bold.json": encode_json(
             {"RepetitionTime": design.repetition_time, "Resolution": RESOLUTION, **about}
         ),
-        f"{space}desc-brain_mask.json": encode_json({"Resolution": RESOLUTION, "Type": "Brain"}),
-        f"{scanned}desc-confounds_timeseries.json": encode_json({"csf": {"Method": "Mean"}}),
+        f"{space}-brain_mask.json": encode_json({"Resolution": RESOLUTION, "Type": "Brain"}),
+        f"{start}_desc-confounds_timeseries.json": encode_json({"csf": {"Method": "Mean"}}),
     }
-    for name, content in texts.items():
-        write_file(folder / DERIVATIVES / f"sub-{scan[0]}" / f"ses-{scan[1]}" / "func" / name, content)
+    write_files(folder, texts)
     return painted
 
 
-def write_file(path: Path, content: str | bytes) -> None:
-    """Write a file, and its folders."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
+def write_files(folder: Path, contents: Mapping[str, str | bytes]) -> None:
+    """Write files, and their folders."""
+    for name, content in contents.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 CENTRES = files("fcpower_bids") / "data" / "parcel_orders" / "Schaefer400.tsv"
@@ -324,7 +314,6 @@ STEP_OF_SERIES = 2
 """Of the 2 mm template: voxels of 4 mm."""
 REPETITION_TIME = 2.0
 ATLAS = "atlas/tpl-{space}_atlas-SchaeferCentres_seg-7n_scale-400_res-02_dseg.nii.gz"
-SPIKES = 0.015
 
 README_OF_SERIES = """\
 Demo dataset of fcpower_bids: the parcel series of real people, painted into the grey matter of a template.
@@ -346,20 +335,20 @@ def paint_series(
     Raises UsageError.
     """
 
-    def read(text: str) -> list[dict[str, str]]:
-        return list(csv.DictReader(text.splitlines(), delimiter="\t"))
+    def read(path: Path) -> list[dict[str, str]]:
+        return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines(), delimiter="\t"))
 
     check_empty(folder)
     try:
-        scans, rows = (read((source / name).read_text(encoding="utf-8")) for name in ("list.tsv", "participants.tsv"))
+        scans, rows = (read(source / name) for name in ("list.tsv", "participants.tsv"))
     except FileNotFoundError as error:
         raise UsageError(f"{error.filename} is not there. Name a folder of series such as examples/stages.") from None
     people = sorted({row["participant_id"] for row in scans})[:n_people]
+    sessions = sorted({row["session_id"] for row in scans})[:n_sessions]
     with np.load(stored_path(source, scans[0]["path"]), allow_pickle=False) as archive:
         names = [str(name) for name in archive["parcels"]]
         series = {row["key"]: np.asarray(archive[row["key"]], dtype=float) for row in scans}
-    table = read(CENTRES.read_text(encoding="utf-8"))
-    places = {row["name7"]: [float(row[axis]) for axis in "xyz"] for row in table}
+    places = {row["name7"]: [float(row[axis]) for axis in "xyz"] for row in read(Path(str(CENTRES)))}
     labels, affine = label_by_centres(np.array([places[name] for name in names]))
     n_volumes = len(next(iter(series.values())))
     design = DemoDesign(subjects=len(people), volumes=n_volumes, repetition_time=REPETITION_TIME, troubles=False)
@@ -374,15 +363,13 @@ def paint_series(
         atlas: encode_nifti(labels, affine),
         atlas.replace(".nii.gz", ".tsv"): encode_table({"index": list(range(1, len(names) + 1)), "name": names}),
     }
-    for name, text in texts.items():
-        write_file(folder / name, text)
+    write_files(folder, texts)
     head = load_head(labels, STEP_OF_SERIES)
-    sessions = sorted({row["session_id"] for row in scans})[:n_sessions]
     wanted = [row for row in scans if row["participant_id"] in people and row["session_id"] in sessions]
     for number, row in enumerate(wanted):
-        person, session = row["participant_id"].removeprefix("sub-"), row["session_id"].removeprefix("ses-")
         rng = np.random.default_rng([seed, number])
         centred = series[row["key"]] - series[row["key"]].mean(axis=0)
         clean = quantise(SIGNAL_SD * (centred / centred.std(axis=0)))
-        write_recording(folder, design, head, (person, session, 1), clean, SPIKES, rng, np.int16)
+        name = f"{row['participant_id']}_{row['session_id']}_task-{TASK}_run-1"
+        write_recording(folder, design, head, name, clean, SPIKES, rng, np.int16)
     return [row["key"] for row in wanted], folder / atlas

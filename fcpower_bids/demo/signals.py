@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from dataclasses import dataclass
 from string import ascii_lowercase
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,19 +19,15 @@ FEWEST_VOLUMES = 40
 
 @dataclass(frozen=True)
 class DemoDesign:
-    """Size, difficulty and naming of a demo dataset."""
+    """Size, difficulty and naming of a demo dataset; every combination of the first three is one recording."""
 
-    # subjects, sessions, runs: how many of each; every combination is one recording
     subjects: int = 24
     sessions: int = 2
     runs: int = 1
-    volumes: int = 180  # volumes per recording
+    volumes: int = 180  # of each recording
     repetition_time: float = 2.5  # seconds between volumes
-    # standard deviation of the voxel noise in units of the signal's; it averages to exactly zero over each parcel
-    noise: float = 0.5
-    # strength of what the confounds explain (motion, tissue signals, drift, first volumes) in grey matter; 1 is
-    # lifelike, 0 leaves the clean series
-    nuisance: float = 1.0
+    noise: float = 0.5  # SD of the voxel noise over that of the signal; its mean over each parcel is exactly zero
+    nuisance: float = 1.0  # strength of motion, tissue signals, drift, first volumes: 1 is lifelike, 0 is none
     # whether participant 01 has one run more, 02 lacks the top of the brain, 03 moves a lot and the last session of 04
     # is nearly all motion (each where the design has such a participant)
     troubles: bool = True
@@ -70,44 +66,33 @@ class DemoDesign:
             for run in range(1, self.runs + 1 + (self.troubles and person == 0 and session == "a"))
         ]
 
-    def is_incomplete(self, person: int) -> bool:
-        """Whether the field of view of this participant misses the top of the brain."""
-        return self.troubles and person == 1
-
     def share_of_spikes(self, person: int, session: str) -> float:
         """Fraction of the volumes at which the head jumps."""
-        if self.troubles and person == 2:
-            return 0.25
-        if self.troubles and person == 3 and session == ascii_lowercase[self.sessions - 1]:
-            return 0.85
-        return 0.015
+        last = session == ascii_lowercase[self.sessions - 1]
+        troubled = 0.25 if person == 2 else 0.85 if person == 3 and last else SPIKES
+        return troubled if self.troubles else SPIKES
 
 
+SPIKES = 0.015
 SIGNAL_SD = 100.0
 """Standard deviation of a clean parcel series, about 1 % of the baseline of 10,000, as in real BOLD."""
-
 QUANTUM = 2.0
 """Every painted number is a multiple of this, so float32 holds it without error and the files compress well."""
-
 BAND = (0.011, 0.078)
 """Hz; inside the default pass-band, so that filtering leaves the clean series almost alone."""
-
 HEAD_RADIUS = 50.0
 OUTLIER_DISPLACEMENT = 0.5
 FIRST_VOLUMES = (15 * SIGNAL_SD, 5 * SIGNAL_SD)
 """How much brighter the volumes are that come before the steady state."""
-
 N_SOURCES = 5
 
 
-@dataclass(frozen=True)
-class Physiology:
+class Physiology(NamedTuple):
     """Nuisance signals of one recording; T volumes."""
 
     motion: FloatArray  # (T, 6): trans_x, trans_y, trans_z in mm, rot_x, rot_y, rot_z in radians
     displacement: FloatArray  # (T,): framewise displacement in mm; 0 at the first volume
-    # white_matter, csf: (T, 5): sources of the two tissues, unit variance; the first is in every voxel, the others in
-    # some
+    # (T, 5) each: sources of the two tissues, unit variance; the first is in every voxel, the others in some
     white_matter: FloatArray
     csf: FloatArray
     everywhere: FloatArray  # (T,): signal of the whole brain: jumps at spikes, slow drift, bright first volumes
@@ -180,26 +165,21 @@ STEP = 4
 BOX = (slice(11, 88, STEP), slice(13, 106, STEP), slice(2, 79, STEP))
 """The voxels of the 2 mm template that become the grid of invented people: 8 mm, symmetric about x = 0, brain and one
 voxel around."""
-
 GREY, NEAR = 0.3, 10.0
 """Probability of grey matter from which a voxel has a centre, and the largest distance from it in mm: farther away is
 what is not cortex."""
-
 UNSEEN_SLICES = 5
 """Slices at the top that the incomplete field of view lacks."""
-
 BASELINES = {"grey": (9_000.0, 11_000.0), "white_matter": (8_500.0, 9_500.0), "csf": (12_000.0, 14_000.0)}
 
 
-@dataclass(frozen=True)
-class Head:
+class Head(NamedTuple):
     """The voxels of the brain, V of them, on the demo's grid."""
 
     affine: FloatArray  # (4, 4)
     brain: NDArray[np.bool_]  # (X, Y, Z)
     parcel: NDArray[np.int64]  # (V,): 0 outside parcels, else the label of the built-in parcellation
-    # (V,): of the other voxels, which are white matter; the rest is cerebrospinal fluid
-    white_matter: NDArray[np.bool_]
+    white_matter: NDArray[np.bool_]  # (V,): of the other voxels, which are white matter; the rest is csf
 
     @property
     def csf(self) -> NDArray[np.bool_]:
@@ -253,27 +233,25 @@ def label_by_centres(centres: FloatArray) -> tuple[NDArray[np.int16], FloatArray
 
 
 def paint_recording(
-    head: Head, painted: FloatArray, physiology: Physiology, design: DemoDesign, rng: np.random.Generator
+    head: Head, painted: FloatArray, physiology: Physiology, noise: float, rng: np.random.Generator
 ) -> FloatArray:
     """Give every voxel its series, shape (V, T): the mean over the seen voxels of a parcel is the painted series."""
-    inside = head.parcel > 0
-    voxels = np.empty((len(head.parcel), len(painted)))
-    voxels[inside] = painted.T[head.parcel[inside] - 1]
+    masks = {"grey": head.parcel > 0, "white_matter": head.white_matter, "csf": head.csf}
+    voxels, baselines = np.empty((len(head.parcel), len(painted))), np.empty(len(head.parcel))
+    voxels[masks["grey"]] = painted.T[head.parcel[masks["grey"]] - 1]
     for tissue, sources in (("white_matter", physiology.white_matter), ("csf", physiology.csf)):
         # the first source alike in every voxel, the others in random proportions that fall from source to source
-        members, fall = getattr(head, tissue), 0.7 ** np.arange(sources.shape[1] - 1)
-        drawn = fall * rng.standard_normal((int(members.sum()), len(fall)))
+        fall = 0.7 ** np.arange(N_SOURCES - 1)
+        drawn = fall * rng.standard_normal((int(masks[tissue].sum()), len(fall)))
         weights = np.column_stack([np.ones(len(drawn)), drawn])
-        voxels[members] = quantise(SIGNAL_SD * weights @ sources.T + physiology.everywhere)
-    noise = quantise(design.noise * SIGNAL_SD * rng.standard_normal(voxels.shape))
+        voxels[masks[tissue]] = quantise(SIGNAL_SD * weights @ sources.T + physiology.everywhere)
+    noises = quantise(noise * SIGNAL_SD * rng.standard_normal(voxels.shape))
     # one brightness per voxel; in each parcel they average to 10,000, where grey matter is painted around
-    baselines = np.empty(len(head.parcel))
-    masks = {"grey": inside, "white_matter": head.white_matter, "csf": head.csf}
     for tissue, (low, high) in BASELINES.items():
         baselines[masks[tissue]] = rng.uniform(low, high, int(masks[tissue].sum()))
     balanced = _balance(quantise(baselines)[:, None], head.parcel)
-    middle = np.where(inside, sum(BASELINES["grey"]) / 2, 0.0)[:, None]
-    return voxels + _balance(noise, head.parcel) + (balanced + middle)
+    middle = np.where(masks["grey"], sum(BASELINES["grey"]) / 2, 0.0)[:, None]
+    return voxels + _balance(noises, head.parcel) + (balanced + middle)
 
 
 def _balance(values: FloatArray, parcel: NDArray[np.int64]) -> FloatArray:
@@ -304,8 +282,7 @@ Columns = dict[str, FloatArray]
 
 MOTION = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
 CUTOFF_SECONDS = 128.0
-FEWEST_COMPONENTS = 5
-EXPLAINED = 0.5
+FEWEST_COMPONENTS, EXPLAINED = 5, 0.5
 DECIMALS = 6
 """Of principal components. BLAS kernels disagree by 2e-15 about them, so the table is the same on every processor."""
 
@@ -317,9 +294,8 @@ def build_confounds(head: Head, voxels: FloatArray, physiology: Physiology, desi
     for name, members in (("global_signal", ...), ("csf", head.csf), ("white_matter", head.white_matter)):
         columns |= _expand(name, voxels[members].mean(axis=0))
     # DVARS of the brain (intensity units) and framewise displacement (mm); NaN at first
-    measured = {"dvars": np.sqrt(np.mean(np.diff(voxels, axis=1) ** 2, axis=0))}
-    for name, values in (measured | {"framewise_displacement": physiology.displacement[1:]}).items():
-        columns[name] = np.concatenate([[np.nan], values])
+    columns["dvars"] = np.append(np.nan, np.sqrt(np.mean(np.diff(voxels, axis=1) ** 2, axis=0)))
+    columns["framewise_displacement"] = np.append(np.nan, physiology.displacement[1:])
     # unit-norm cosines slower than 128 s (K, T), without the constant; zero before the steady state
     n_steady = n_volumes - n_first
     order = int(2 * n_steady * design.repetition_time / CUTOFF_SECONDS)

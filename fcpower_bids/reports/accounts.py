@@ -21,6 +21,7 @@ from fcpower_bids.outputs.recording import QUALITY_TABLE as QUALITY
 from fcpower_bids.outputs.recording import VOLUMES
 from fcpower_bids.outputs.status import DONE, EMBEDDING, EXCLUDED, FAILED, RUNNING, SKIPPED, Status, read_status
 from fcpower_bids.outputs.tables import MISSING, read_json, read_table, refuse_pipe
+from fcpower_bids.reports.page import count
 from fcpower_bids.schema import TableSpec
 from fcpower_bids.store import stored_path
 
@@ -62,10 +63,8 @@ class View:
 
     about: Mapping[str, Any]  # facts about the atlas from the sidecars: ``Name``, ``Space``, ``Source``, ``License``
     sidecars: dict[str, dict[str, Any]] = field(default_factory=dict)  # of the tables, by suffix
-    # by suffix: ``bold`` (coverage), ``timeseries``, ``eigenvalues``
-    tables: dict[str, Path] = field(default_factory=dict)
-    # connectomes, embeddings: FC first, then its transforms
-    connectomes: list[Path] = field(default_factory=list)
+    tables: dict[str, Path] = field(default_factory=dict)  # by suffix: ``bold``, ``timeseries``, ``eigenvalues``
+    connectomes: list[Path] = field(default_factory=list)  # FC first, then its transforms
     embeddings: list[Path] = field(default_factory=list)
 
     @property
@@ -113,12 +112,10 @@ class Account:
     @cached_property
     def uncovered(self) -> dict[str, list[str]]:
         """Parcels without a value under each atlas: not covered, without any variance, or no signal."""
-        sidecars = {
-            view.atlas: view.sidecars.get("bold", {}) | view.sidecars.get("timeseries", {}) for view in self.views
-        }
         return {
-            atlas: [str(node) for kind in WITHOUT_VALUE for node in about.get(kind, [])]
-            for atlas, about in sidecars.items()
+            view.atlas: [str(node) for kind in WITHOUT_VALUE for node in about.get(kind, [])]
+            for view in self.views
+            for about in (view.sidecars.get("bold", {}) | view.sidecars.get("timeseries", {}),)
         }
 
     @cached_property
@@ -245,14 +242,13 @@ class Verdict:
 
     level: str  # ``ok``, ``caution`` or ``stop``
     headline: str  # one sentence
-    facts: tuple[tuple[str, str], ...]  # label and value
-    problems: tuple[Problem, ...]  # every recording that is not used, and every caution
+    facts: Sequence[tuple[str, str]]  # label and value
+    problems: Sequence[Problem]  # every recording that is not used, and every caution
 
 
 def judge(accounts: Sequence[Account], embeddings: Sequence[Status], configuration: str) -> Verdict:
     """Sum up the status of the recordings of a participant; ``configuration`` is the hash of the present choices."""
     used = [account for account in accounts if account.status.state == DONE]
-    wanted = [account for account in accounts if account.status.state != SKIPPED]
     problems = []
     for account in accounts:
         status = account.status
@@ -263,49 +259,35 @@ def judge(accounts: Sequence[Account], embeddings: Sequence[Status], configurati
         where = f" while {STAGES.get(status.stage, status.stage)}" if at_work else ""
         reason = status.reason or "It was not finished. Run the same command again."
         problems.append(Problem(account.name, "stop", WORDS[status.state] + where, reason))
-    problems += [
-        Problem(account.name, "caution", "made with other choices", OTHER_CHOICES)
-        for account in accounts
-        if account.configuration not in ("", configuration)
-    ]
+    other = (account.name for account in accounts if account.configuration not in ("", configuration))
+    problems += [Problem(name, "caution", "made with other choices", OTHER_CHOICES) for name in other]
     problems += [
         Problem(status.recording, "caution", f"embedding {WORDS[status.state]}", status.reason) for status in embeddings
     ]
-    level = "stop" if not used else "caution" if problems else "ok"
     names = {account.name for account in used}
     doubted = any(problem.level == "caution" and problem.recording in names for problem in problems)
-    n, every, none = len(wanted), f"All {len(used)} recordings", f"None of the {len(wanted)} recordings can"
-    headline = f"{len(used)} of {n} recordings can be used."
-    if not wanted:
-        headline = "There is no recording."
-    elif len(used) == n:
-        every = {1: "The recording", 2: "Both recordings"}.get(n, every)
-        headline = f"{every} can be used{', with caution' if doubted else ''}."
-    elif not used:
-        none = {1: "The recording cannot", 2: "Neither of the 2 recordings can"}.get(n, none)
-        headline = f"{none} be used."
-    return Verdict(level, headline, tuple(_facts(accounts, used)), tuple(problems))
+    n = sum(account.status.state != SKIPPED for account in accounts)
+    headline = f"{len(used)} of {count(n, 'recording')} can be used{', with caution' if doubted else ''}."
+    level = "stop" if not used else "caution" if problems else "ok"
+    return Verdict(level, headline if n else "There is no recording.", _facts(accounts, used), problems)
 
 
-def _facts(runs: Sequence[Account], used: Sequence[Account]) -> list[tuple[str, str]]:
-    states = [account.status.state for account in runs]
-    counts = [f"{states.count(state)} {word}" for state, word in WORDS.items() if state in (DONE, EXCLUDED, FAILED)]
-    counts += [f"{states.count(state)} {WORDS[state]}" for state in (SKIPPED, RUNNING) if state in states]
+def _facts(accounts: Sequence[Account], used: Sequence[Account]) -> list[tuple[str, str]]:
+    states = [account.status.state for account in accounts]
+    always = (DONE, EXCLUDED, FAILED)
+    counts = [f"{states.count(state)} {word}" for state, word in WORDS.items() if state in (*states, *always)]
     facts = [("Recordings", ", ".join(counts))]
     if used:
-        kept = sum(minutes_kept(account)[0] for account in used)
-        whole = sum(minutes_kept(account)[1] for account in runs)
+        kept, whole = sum(minutes_kept(each)[0] for each in used), sum(minutes_kept(each)[1] for each in accounts)
         facts.append(("Minutes kept", f"{kept:.1f} of {whole:.1f}"))
         worst: dict[str, tuple[int, int]] = {}
-        for atlas, parcels, n in (
-            (row["atlas"], int(row["parcels"]), len(account.uncovered.get(row["atlas"], [])))
-            for account in used
-            for row in account.quality
-        ):
-            worst[atlas] = max(worst.get(atlas, (0, 0)), (n, parcels))
-        listed = [f"up to {n} of {parcels} ({short_name(atlas)})" for atlas, (n, parcels) in worst.items() if n]
-        facts.append(("Parcels without a value", "; ".join(listed) or "none"))
-        known = [row["mean_fd"] for account in runs for row in account.quality[:1] if row["mean_fd"] == row["mean_fd"]]
+        for account in used:
+            for row in account.quality:
+                lacking = len(account.uncovered.get(row["atlas"], [])), int(row["parcels"])
+                worst[row["atlas"]] = max(worst.get(row["atlas"], (0, 0)), lacking)
+        named = [f"up to {n} of {parcels} ({short_name(atlas)})" for atlas, (n, parcels) in worst.items() if n]
+        facts.append(("Parcels without a value", "; ".join(named) or "none"))
+        known = [row["mean_fd"] for each in accounts for row in each.quality[:1] if not math.isnan(row["mean_fd"])]
         ends = dict.fromkeys(f"{end(known):.2f}" for end in (min, max)) if known else {}
         facts.append(("Mean FD", f"{' to '.join(ends)} mm" if known else "unknown"))
     return facts

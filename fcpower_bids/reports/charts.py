@@ -1,36 +1,21 @@
-"""Charts as SVG text: points, bands, rows with names, curves, scaled eigenvectors and brains; arrays in."""
+"""Charts as SVG text: rows with names, curves, scaled eigenvectors and connections in a brain; arrays in."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from itertools import groupby
 
 import numpy as np
 import pandas as pd
 
 from fcpower_bids.reports.figures import AFTER, BEFORE
-from fcpower_bids.reports.svg import (
-    DOTS,
-    POINTS,
-    SIZE,
-    Axes,
-    Box,
-    Drawing,
-    Scale,
-    around,
-    colour_table,
-    colours,
-    encode_png,
-)
+from fcpower_bids.reports.svg import POINTS, SIZE, Axes, Box, Drawing, Scale, around
 
 SHADES = (BEFORE, AFTER, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^v"
-GREY, PALE = "#8c8c8c", "#bfbfbf"
-MANY_POINTS = 300
-"""More points are drawn as an image, which is smaller than so many shapes."""
-STEPS = 16
-"""Opacities of such an image."""
+GREY = "#8c8c8c"
+MOST_DOTS = 1000
+"""Of more points every so many is drawn."""
 LETTER = 0.56 * SIZE
 """Mean width of a letter in points."""
 WIDE, NARROW = 9.6, 4.8
@@ -42,42 +27,17 @@ MOST_MARKED = 30
 """A curve of more points is a line without marks."""
 Curves = Mapping[str, np.ndarray]
 """By name: columns x and y, or x, y and the lower and upper end of a band."""
-ROW_WIDTH, ROW_HEIGHT = 4.7, 0.42
-"""Inches of a sheet of named rows and of each of its rows."""
-BELOW_ROWS = 34
-"""Points for the name of its axis with the ticks."""
+SHARES, FEW_ROWS = Scale(-0.02, 1.03), 8
+"""Scale of shares, and rows up to which there is more room for each."""
+LINE = 12.5
+"""Points of a line of a key."""
 CORNERS: Mapping[str, tuple[tuple[float, float], ...]] = {
     "s": ((-0.89, -0.89), (0.89, -0.89), (0.89, 0.89), (-0.89, 0.89)),
     "D": ((0, -1.2), (1.2, 0), (0, 1.2), (-1.2, 0)),
     "^": ((0, -1.1), (1.1, 0.9), (-1.1, 0.9)),
     "v": ((0, 1.1), (1.1, -0.9), (-1.1, -0.9)),
-    "X": (
-        *((-1.1, -0.7), (-0.7, -1.1), (0, -0.4), (0.7, -1.1), (1.1, -0.7), (0.4, 0)),
-        *((1.1, 0.7), (0.7, 1.1), (0, 0.4), (-0.7, 1.1), (-1.1, 0.7), (-0.4, 0)),
-    ),
 }  # fmt: skip
 """Corners of the markers, in radii; a circle has none."""
-
-
-MANY_MODES = 60
-"""More eigenvectors are drawn as thinner arrows."""
-Place = tuple[float, float, float]
-"""Where a parcel is, in mm of MNI space."""
-VIEWS = (((1, 2), -1), ((0, 1), 0), ((1, 2), 1))
-"""Two axes of space and the hemisphere (-1 left, 1 right, 0 both), from the left, from above and from the right."""
-SCALE, GAP = 0.75, 12.0
-"""Points per mm, and between two views."""
-MAP = "RdBu_r"
-
-
-def style(number: int) -> tuple[str, str]:
-    """Colour and marker of the representation in this place."""
-    return SHADES[number % len(SHADES)], MARKERS[number % len(MARKERS)]
-
-
-def jitter(size: int, width: float) -> np.ndarray:
-    """Spread points side by side, always in the same way, shape (size,) between -width and width."""
-    return width * (2 * ((np.arange(size) * 0.6180339887) % 1) - 1)
 
 
 def short(title: str, most: int = 34) -> str:
@@ -85,71 +45,38 @@ def short(title: str, most: int = 34) -> str:
     return title if len(title) <= most else title[: most - 1] + "…"
 
 
-def width_of(texts: Sequence[str]) -> float:
-    """Return the room in points that the longest of some texts takes."""
-    return LETTER * max(map(len, texts), default=0)
+def side_by_side(drawing: Drawing, number: int, left: float, top: float, bottom: float, gap: float) -> list[Box]:
+    """Divide a sheet into panels; margins and gap in points."""
+    wide = (drawing.width - left - 10 - gap * (number - 1)) / number
+    tall = drawing.height - top - bottom
+    return [Box(left + column * (wide + gap), top, wide, tall) for column in range(number)]
 
 
-def lay_out(
-    drawing: Drawing, rows: int, columns: int, margins: tuple[float, float, float, float], gaps: tuple[float, float]
-) -> list[Box]:
-    """Divide a sheet into equal panels, row by row; margins (left, right, top, bottom) and gaps in points."""
-    left, right, top, bottom = margins
-    wide = (drawing.width - left - right - gaps[0] * (columns - 1)) / columns
-    tall = (drawing.height - top - bottom - gaps[1] * (rows - 1)) / rows
-    return [
-        Box(left + column * (wide + gaps[0]), top + row * (tall + gaps[1]), wide, tall)
-        for row in range(rows)
-        for column in range(columns)
-    ]
+def _shape(x: float, y: float, radius: float, marker: str) -> str:
+    if marker == "o":
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.2f}"/>'
+    corners = "L".join(f"{x + radius * a:.1f} {y + radius * b:.1f}" for a, b in CORNERS[marker])
+    return f'<path d="M{corners}Z"/>'
 
 
 class Chart(Axes):
     """A panel with points, bands and bars; what is drawn later lies above."""
 
-    def dots(
-        self, x: np.ndarray, y: np.ndarray, colour: str, area: float, marker: str = "o", opacity: float = 1.0
+    def marks(
+        self, x: np.ndarray, y: np.ndarray, colour: str, area: float, marker: str = "o", **look: str | float
     ) -> None:
-        """Draw points of so many square points; many of them as an image."""
+        """Draw points of so many square points as shapes."""
         known = np.isfinite(x) & np.isfinite(y)
-        if known.sum() > MANY_POINTS:
-            self._cloud(self.across(x[known]), self.down(y[known]), colour, float(np.sqrt(area / np.pi)), opacity)
-        else:
-            self._shapes(x[known], y[known], area, marker, {"fill": colour, "fill_opacity": opacity})
+        places = zip(self.across(x[known]), self.down(y[known]), strict=True)
+        if shapes := "".join(_shape(a, b, float(np.sqrt(area / np.pi)), marker) for a, b in places):
+            self.drawing.add("g", shapes, fill=colour, **look)
 
-    def marks(self, x: np.ndarray, y: np.ndarray, colour: str, area: float, marker: str, edge: str = "none") -> None:
-        """Draw points as shapes, however many, with an edge where one is named."""
-        known = np.isfinite(x) & np.isfinite(y)
-        self._shapes(x[known], y[known], area, marker, {"fill": colour, "stroke": edge})
+    def dots(self, x: np.ndarray, y: np.ndarray, colour: str, area: float, marker: str = "o") -> None:
+        """Draw a cloud of points that let others be seen, and of very many a part."""
+        step = -(-len(x) // MOST_DOTS) or 1
+        self.marks(x[::step], y[::step], colour, area, marker, fill_opacity=0.5)
 
-    def _shapes(self, x: np.ndarray, y: np.ndarray, area: float, marker: str, look: Mapping[str, str | float]) -> None:
-        radius = float(np.sqrt(area / np.pi))
-        points = zip(self.across(x), self.down(y), strict=True)
-        if marker == "o":
-            shapes = "".join(f'<circle cx="{a:.1f}" cy="{b:.1f}" r="{radius:.2f}"/>' for a, b in points)
-        else:
-            shapes = "".join(f'<path d="{_polygon(a, b, radius, CORNERS[marker])}"/>' for a, b in points)
-        if shapes:
-            self.drawing.add("g", shapes, **look)
-
-    def _cloud(self, across: np.ndarray, down: np.ndarray, colour: str, radius: float, opacity: float) -> None:
-        """Draw many points as an image of the colour, denser where more of them lie."""
-        scale = DOTS / POINTS
-        columns, rows = max(1, round(self.box.width * scale)), max(1, round(self.box.height * scale))
-        count = np.zeros((rows, columns))
-        reach = np.arange(-int(radius * scale), int(radius * scale) + 1)
-        disc = [(i, j) for i in reach for j in reach if i * i + j * j <= max(1.0, (radius * scale) ** 2)]
-        place = np.stack([(down - self.box.top) * scale, (across - self.box.left) * scale]).astype(int)
-        for i, j in disc:
-            row, column = place[0] + i, place[1] + j
-            inside = (row >= 0) & (row < rows) & (column >= 0) & (column < columns)
-            np.add.at(count, (row[inside], column[inside]), 1)
-        step = np.ceil((STEPS - 1) * (1 - (1 - opacity) ** count)).astype(np.uint8)
-        shade = np.frombuffer(bytes.fromhex(colour[1:]), dtype=np.uint8)
-        palette = np.column_stack([np.tile(shade, (STEPS, 1)), np.linspace(0, 255, STEPS).astype(np.uint8)])
-        self.drawing.image(self.box, encode_png(step, palette), columns)
-
-    def band(self, x: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str, opacity: float) -> None:
+    def band(self, x: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str) -> None:
         """Fill between two lines, where both are known."""
         known = np.isfinite(x) & np.isfinite(low) & np.isfinite(high)
         if known.sum() < 2:
@@ -157,22 +84,12 @@ class Chart(Axes):
         ends = np.concatenate([self.across(x[known]), self.across(x[known])[::-1]])
         heights = np.concatenate([self.down(low[known]), self.down(high[known])[::-1]])
         path = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in zip(ends, heights, strict=True)) + "Z"
-        self.drawing.add("path", d=path, fill=colour, fill_opacity=opacity, clip_path=self.inside)
+        self.drawing.add("path", d=path, fill=colour, fill_opacity=0.15, clip_path=self.inside)
 
-    def shade(
-        self, middle: float, end: float, colour: str = PALE, half: float = 0.3, start: float | None = None
-    ) -> None:
-        """Shade a strip around a height between two values; without a start from the left side."""
-        if np.isfinite(end):
-            top, bottom = (float(self.down(middle + side * half)) for side in (1, -1))
-            ends = self.across([self.x.low if start is None else start, end])
-            left, right = np.sort(np.clip(ends, self.box.left, self.box.right))
-            self.drawing.rectangle(Box(left, top, right - left, bottom - top), colour, fill_opacity=0.4)
-
-    def upright(self, value: float, colour: str, width: float = 0.9, dashes: str = "") -> None:
-        """Draw an upright line over the whole height."""
+    def upright(self, value: float) -> None:
+        """Draw an upright dashed line over the whole height."""
         if np.isfinite(value):
-            self.plot((value, value), (self.y.low, self.y.high), colour, width, dashes)
+            self.plot((value, value), (self.y.low, self.y.high), GREY, 0.9, "4 2")
 
     def title(self, text: str) -> None:
         """Write a title above the panel."""
@@ -186,79 +103,62 @@ def reaching(*values: np.ndarray | Sequence[float] | float) -> Scale:
 
 
 def rows_with_names(
-    titles: Sequence[str],
-    scales: Mapping[str, Scale],
-    width: float,
-    height: float,
-    key: Mapping[str, tuple[str, str]] | None = None,
+    titles: Sequence[str], scales: Mapping[str, Scale], width: float, height: float
 ) -> tuple[Drawing, list[Chart]]:
-    """Return a sheet of named rows, each of so many inches, with a panel per scale, and the key of marks below it."""
-    keys = height_of_key(list(key), width * POINTS) if key else 0.0
-    above, below, names = (20 if any(scales) else 6), BELOW_ROWS + keys, [short(title) for title in titles]
+    """Return a sheet of named rows, each of so many inches, with a panel per scale."""
+    above, names = (20 if any(scales) else 6), [short(title) for title in titles]
+    below = BELOW + 2
     sheet = Drawing(width, height * len(titles) + (above + below + 4) / POINTS)
-    room = min(width_of(names) + 12, 0.5 * sheet.width)
-    boxes = lay_out(sheet, 1, len(scales), (room, 10, above, below), (16, 0))
+    room = min(LETTER * max(map(len, names), default=0) + 12, 0.5 * sheet.width)
     charts = []
-    for box, (title, scale) in zip(boxes, scales.items(), strict=True):
+    for box, (title, scale) in zip(
+        side_by_side(sheet, len(scales), room, above, below, 16), scales.items(), strict=True
+    ):
         chart = Chart(sheet, box, scale, Scale(-len(titles) + 0.45, 0.55))
         chart.title(short(title, 40))
         charts.append(chart)
     for number, name in enumerate(names):
         sheet.text(charts[0].box.left - 6, float(charts[0].down(-number)) + 0.36 * SIZE, name, anchor="end")
-    if key:
-        key_below(sheet, key)
     return sheet, charts
 
 
-def draw_row_bars(
-    titles: Sequence[str],
-    values: np.ndarray,
-    label: str,
-    interval: tuple[np.ndarray, np.ndarray] | None = None,
-    levels: Sequence[np.ndarray] = (),
-    within: np.ndarray | None = None,
-    colours: Sequence[str] = (),
-) -> str:
-    """Draw a bar (n,) per title from zero on a scale up to 1, with ends of intervals, levels and diamonds, as SVG."""
-    scale = Scale(min(0.0, float(np.nanmin(values))), 1.02)
-    sheet, (chart,) = rows_with_names(titles, {"": scale}, ROW_WIDTH, ROW_HEIGHT)
-    for row in range(len(titles)):
-        chart.shade(-row, values[row], colours[row] if colours else style(row)[0], start=0.0)
-        if interval is not None:
-            chart.plot([interval[0][row], interval[1][row]], [-row] * 2, "#000", 1.2)
-        for level in levels:
-            chart.plot([level[row]] * 2, [-row - 0.36, -row + 0.36], "#000", 1.2, "3 2")
-    if within is not None:
-        chart.marks(within, -np.arange(len(titles), dtype=float), "#fff", 26, "D", "#000")
-    chart.frame_below(label, most=6)
+def draw_rows(titles: Sequence[str], columns: Curves, labels: Sequence[str], origins: Sequence[float] = ()) -> str:
+    """Draw values with limits and p (n, 4), a row per entry, a panel per column, against origins (0: differences)."""
+    origins, scales = origins or [0.0] * len(labels), {}
+    for (name, values), label, origin in zip(columns.items(), labels, origins, strict=True):
+        scales[name] = SHARES if label.startswith("share") else reaching(values[:, :3], origin)
+    height = 0.2 if len(titles) > FEW_ROWS else 0.3
+    sheet, charts = rows_with_names(titles, scales, WIDE if len(columns) > 1 else NARROW, height)
+    place = -np.arange(len(titles), dtype=float)
+    for chart, label, values, origin in zip(charts, labels, columns.values(), origins, strict=True):
+        for middle in place:
+            chart.level(middle, "#ebebeb", 0.6)
+        chart.upright(origin)
+        middle, low, high, p = values.T
+        clear = (np.nan_to_num(p, nan=1.0) < 0.05) & (middle != 0)
+        for wanted, marker, colour, face in (
+            (clear & (middle > 0), "^", AFTER, AFTER),
+            (clear & (middle < 0), "v", BEFORE, BEFORE),
+            (np.isfinite(middle) & ~clear, "o", "#595959", "#fff"),
+        ):
+            for row in np.flatnonzero(wanted & np.isfinite(low) & np.isfinite(high)):
+                chart.plot((low[row], high[row]), (place[row], place[row]), colour, 1.3)
+            chart.marks(middle[wanted], place[wanted], face, 26, marker, stroke=colour)
+        chart.frame_below(label, most=5)
     return sheet.svg()
 
 
-def key_below(drawing: Drawing, entries: Mapping[str, tuple[str, str]]) -> None:
-    """Name colours and markers at the foot of the sheet, in rows of up to four."""
-    names = list(entries)
-    wide = width_of(names) + 28
-    columns = max(1, min(4, len(names), int(drawing.width // wide)))
-    lines = -(-len(names) // columns)
-    left = (drawing.width - wide * columns) / 2
-    for number, (name, (colour, marker)) in enumerate(entries.items()):
-        row, column = divmod(number, columns)
-        x, y = left + wide * column, drawing.height - 6 - 12.5 * (lines - 1 - row)
-        if marker == "o":
-            drawing.add("circle", cx=x + 5, cy=y - 3, r=2.6, fill=colour)
-        else:
-            drawing.add("path", d=_polygon(x + 5, y - 3, 2.6, CORNERS[marker]), fill=colour)
-        drawing.text(x + 14, y, name, anchor="start")
-
-
-def height_of_key(entries: Sequence[str], drawing_width: float) -> float:
-    """Return the points that `key_below` takes on a sheet of so many points."""
-    columns = max(1, min(4, len(entries), int(drawing_width // (width_of(entries) + 28))))
-    return 12.5 * -(-len(entries) // columns) + 4
-
-
-def _polygon(x: float, y: float, radius: float, corners: Sequence[tuple[float, float]]) -> str:
-    return "M" + "L".join(f"{x + radius * a:.1f} {y + radius * b:.1f}" for a, b in corners) + "Z"
+def draw_standing(names: Sequence[str], figures: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> str:
+    """Draw where values (n,) stand among those of all (N,): a row per name, a panel per figure, all as a grey cloud."""
+    scales = {title: reaching(everyone) for title, (_, everyone) in figures.items()}
+    sheet, charts = rows_with_names(names, scales, WIDE, 0.3)
+    for chart, (values, everyone) in zip(charts, figures.values(), strict=True):
+        aside = 0.3 * (2 * ((np.arange(len(everyone)) * 0.6180339887) % 1) - 1)  # the same side by side every time
+        for row, value in enumerate(values):
+            chart.dots(everyone, aside - row, GREY, 8)
+            chart.marks(np.array([value]), np.array([-float(row)]), AFTER, 40, stroke="#000")
+        chart.frame_below("", most=5)
+    return sheet.svg()
 
 
 def network_spans(networks: Sequence[str]) -> list[tuple[str, int, int]]:
@@ -287,40 +187,39 @@ def draw_curves(
     """
     sheet = Drawing(WIDE if len(panels) > 1 else NARROW, 2.9)
     names = dict.fromkeys(name for *_, curves in panels for name, values in curves.items() if len(values))
-    looks = {name: style(number) for number, name in enumerate(names)}
+    looks = {name: (SHADES[n % len(SHADES)], MARKERS[n % len(MARKERS)]) for n, name in enumerate(names)}
     key = {short(name): looks[name] for name in names} if any(len(curves) > 1 for *_, curves in panels) else {}
-    bottom = BELOW + (height_of_key(list(key), sheet.width) if key else 0)
+    wide = LETTER * max(map(len, key), default=0) + 28  # of a name in the key, which has up to four in a line
+    columns = max(1, min(4, len(key), int(sheet.width // wide)))
+    lines = -(-len(key) // columns)
+    bottom = BELOW + (LINE * lines + 4 if key else 0)
     same = len({vertical for _, vertical, *_ in panels}) == 1
-    boxes = lay_out(sheet, 1, len(panels), (LEFT, 10, 20, bottom), (20 if same else LEFT + 8, 0))
+    boxes = side_by_side(sheet, len(panels), LEFT, 20, bottom, 20 if same else LEFT + 8)
     everything = [values for *_, curves in panels for values in curves.values()]
     for number, (box, (title, vertical, horizontal, curves)) in enumerate(zip(boxes, panels, strict=True)):
         places = np.unique(np.concatenate([values[:, 0] for values in curves.values()] or [np.zeros(0)]))
-        x = reaching(places, np.asarray(mark))
-        if doubling:
-            room = max((places[-1] / places[0]) ** 0.05, 1.05)
-            x = Scale(places[0] / room, places[-1] * room, decades=True)
+        along = np.log if doubling else np.asarray
         heights = [_ends(values).ravel() for values in (everything if same else curves.values())]
-        y = Scale(0, 1.03) if vertical.startswith("share") else reaching(*heights, origin)
-        chart = Chart(sheet, box, x, y)
+        y = SHARES if vertical.startswith("share") else reaching(*heights, origin)
+        chart = Chart(sheet, box, reaching(along(places), np.asarray(mark)), y)
         if np.isfinite(origin):
             chart.level(origin, GREY, 0.9, "4 2")
         for value in np.ravel(mark):
-            chart.upright(value, GREY, 0.9, "4 2")
+            chart.upright(value)
         for name in filter(looks.get, curves):
             (colour, marker), values = looks[name], curves[name]
-            low, high = _ends(values).T
-            if values.shape[1] > 2:
-                chart.band(values[:, 0], low, high, colour, 0.15)
+            across, (low, high) = along(values[:, 0]), _ends(values).T
             if points:
-                chart.dots(values[:, 0], values[:, 1], colour, 14, marker, opacity=0.5)
-            elif len(values) > MOST_MARKED:
-                chart.plot(values[:, 0], values[:, 1], colour, 1.4)
-            else:
-                chart.plot(values[:, 0], values[:, 1], colour, 1.4)
-                chart.marks(values[:, 0], values[:, 1], colour, 16, marker)
+                chart.dots(across, values[:, 1], colour, 14, marker)
+                continue
+            if values.shape[1] > 2:
+                chart.band(across, low, high, colour)
+            chart.plot(across, values[:, 1], colour, 1.4)
+            if len(values) <= MOST_MARKED:
+                chart.marks(across, values[:, 1], colour, 16, marker)
         chart.title(title)
         if doubling:
-            words = {place: f"{place:.3g}" if place < 1000 else f"{place:.0f}" for place in spaced(places)}
+            words = {np.log(place): f"{place:.3g}" if place < 1000 else f"{place:.0f}" for place in spaced(places)}
             chart.name_below(horizontal, words)
         else:
             chart.frame_below(horizontal, most=6)
@@ -328,8 +227,11 @@ def draw_curves(
             sheet.line((box.left, box.left), (box.top, box.bottom), width=0.7)
         else:
             chart.frame_left(vertical, most=6)
-    if key:
-        key_below(sheet, key)
+    for number, (name, (colour, marker)) in enumerate(key.items()):
+        row, column = divmod(number, columns)
+        left, base = sheet.width / 2 + wide * (column - columns / 2), sheet.height - 6 - LINE * (lines - 1 - row)
+        sheet.add("g", _shape(left + 5, base - 3, 2.6, marker), fill=colour)
+        sheet.text(left + 14, base, name, anchor="start")
     return sheet.svg()
 
 
@@ -347,132 +249,9 @@ def _ends(values: np.ndarray) -> np.ndarray:
 
 
 def spaced(places: np.ndarray) -> list[float]:
-    """Choose ticks from positive numbers so that their labels do not touch on a logarithmic axis; the ends stay."""
-    places = np.sort(places)
-    room = np.log(places[-1] / places[0]) / MOST_TICKS
-    chosen = [float(places[0])]
+    """Choose ticks from ascending positive numbers whose labels do not touch on a logarithmic axis; the ends stay."""
+    room, chosen = np.log(places[-1] / places[0]) / MOST_TICKS, [float(places[0])]
     for place in places[1:-1]:
         if min(np.log(place / chosen[-1]), np.log(places[-1] / place)) >= room:
             chosen.append(float(place))
     return chosen if len(places) == 1 else [*chosen, float(places[-1])]
-
-
-# Rows with names
-
-
-def draw_rows(
-    titles: Sequence[str], columns: Curves, labels: Sequence[str], origin: float = 0.0, dots: Curves | None = None
-) -> str:
-    """Draw values with limits and p (n, 4), a row per entry, a panel per target; ``dots`` (m,) as a last row.
-
-    Without an origin, NaN, they are no differences.
-    """
-    rows = list(titles) if dots is None else [*titles, "random filters"]
-    clouds = {target: dots[target][np.isfinite(dots[target])] if dots else np.zeros(0) for target in columns}
-    scales = {target: reaching(values[:, :3], clouds[target], origin) for target, values in columns.items()}
-    sheet, charts = rows_with_names(rows, scales, WIDE, 0.2)
-    place = -np.arange(len(titles), dtype=float)
-    for chart, label, (target, values) in zip(charts, labels, columns.items(), strict=True):
-        for number in range(len(rows)):
-            chart.level(-number, "#ebebeb", 0.6)
-        chart.upright(origin, GREY, 0.9, "4 2")
-        middle, low, high, p = values.T
-        clear = np.nan_to_num(p, nan=1.0) < 0.05
-        for wanted, marker, colour, face in (
-            (clear & (middle > 0), "^", AFTER, AFTER),
-            (clear & (middle < 0), "v", BEFORE, BEFORE),
-            (np.isfinite(middle) & ~(clear & (middle != 0)), "o", "#595959", "#fff"),
-        ):
-            for row in np.flatnonzero(wanted):
-                chart.plot((low[row], high[row]), (place[row], place[row]), colour, 1.3)
-            chart.marks(middle[wanted], place[wanted], face, 26, marker, colour)
-        chart.dots(clouds[target], -len(titles) + jitter(len(clouds[target]), 0.3), GREY, 6, opacity=0.6)
-        chart.frame_below(label, most=5)
-    return sheet.svg()
-
-
-# Eigenvectors and brains
-
-
-def draw_standing(names: Sequence[str], figures: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> str:
-    """Draw where values (n,) stand among those of all (N,): a row per name, a panel per figure, all as a grey cloud."""
-    sheet, charts = rows_with_names(
-        names, {title: reaching(everyone) for title, (_, everyone) in figures.items()}, WIDE, 0.3
-    )
-    for chart, (values, everyone) in zip(charts, figures.values(), strict=True):
-        for row, value in enumerate(values):
-            chart.dots(everyone, -row + jitter(len(everyone), 0.3), GREY, 8, opacity=0.5)
-            chart.marks(np.array([value]), np.array([-float(row)]), AFTER, 40, "o", "#000")
-        chart.frame_below("", most=5)
-    return sheet.svg()
-
-
-def draw_sphere(modes: Mapping[str, tuple[np.ndarray, float]]) -> str:
-    """Draw scaled eigenvectors as arrows from the centre, and the sphere that says how long one of them is."""
-    limit = max(float(np.abs(places).max() / radius) for places, radius in modes.values()) * 1.05
-    sheet = Drawing(NARROW, 2.7)
-    boxes = lay_out(sheet, 1, len(modes), (6, 6, 20, 6), (6, 0))
-    for box, (title, (places, radius)), colour in zip(boxes, modes.items(), (BEFORE, AFTER), strict=False):
-        side = min(box.width, box.height)
-        square = Box(box.left + (box.width - side) / 2, box.top, side, side)
-        chart = Chart(sheet, square, Scale(-limit, limit), Scale(-limit, limit))
-        ends = places / radius
-        middle = (float(chart.across(0)), float(chart.down(0)))
-        size = float(chart.across(1)) - middle[0]
-        sheet.add("circle", cx=middle[0], cy=middle[1], r=size, fill="#e0e0e0", stroke=GREY, stroke_width=0.8)
-        gaps = np.full(len(ends), np.nan)
-        x, y = (np.column_stack([np.zeros(len(ends)), ends[:, axis], gaps]).ravel() for axis in (0, 1))
-        chart.plot(x, y, colour, 0.9 if len(ends) < MANY_MODES else 0.5, stroke_opacity=0.7)
-        chart.title(title)
-    return sheet.svg()
-
-
-@lru_cache(maxsize=1)
-def outlines() -> tuple[tuple[bytes, tuple[float, float], tuple[float, float]], ...]:
-    """Return a brain from the left, above and right as PNG, with the lowest and highest mm of its two axes."""
-    from nilearn.datasets import load_mni152_brain_mask  # slow to load, and few pages draw brains
-
-    mask = load_mni152_brain_mask(resolution=2)
-    inside, affine = np.asarray(mask.dataobj) > 0, mask.affine
-    palette = np.array([[255, 255, 255], [233, 236, 239], [120, 128, 136]], dtype=np.uint8)
-    views = []
-    for axes, _ in VIEWS:
-        shape = inside.any(axis=({0, 1, 2} - set(axes)).pop())
-        inner = shape.copy()
-        for axis in (0, 1):
-            inner &= np.roll(shape, 1, axis) & np.roll(shape, -1, axis)
-        pixels = np.where(inner, 1, np.where(shape, 2, 0)).astype(np.uint8).T[::-1]
-        low = [affine[axis, 3] - 0.5 * affine[axis, axis] for axis in axes]
-        high = [start + affine[axis, axis] * size for start, axis, size in zip(low, axes, shape.shape, strict=True)]
-        views.append((encode_png(pixels, palette), (low[0], high[0]), (low[1], high[1])))
-    return tuple(views)
-
-
-def draw_brain(places: Sequence[Place], ends: Sequence[tuple[int, int]], values: Sequence[float], label: str) -> str:
-    """Draw a number for each connection of two places as SVG text; the largest lie on top."""
-    at, shown = np.asarray(places, dtype=float), np.asarray(values, dtype=float)
-    limit = float(np.abs(shown).max()) or 1.0
-    table, steps = colour_table(MAP), np.round(127.5 * (1 + shown / limit)).astype(int)
-    views = outlines()
-    widths = [SCALE * (across[1] - across[0]) for _, across, _ in views]
-    height = max(SCALE * (down[1] - down[0]) for *_, down in views)
-    sheet = Drawing((sum(widths) + GAP * len(views) + 60) / POINTS, height / POINTS)
-    left = 0.0
-    for (png, across, down), (axes, side), width in zip(views, VIEWS, widths, strict=True):
-        sheet.image(Box(left, 0, width, SCALE * (down[1] - down[0])), png, 100)
-        x, y = left + SCALE * (at[:, axes[0]] - across[0]), SCALE * (down[1] - at[:, axes[1]])
-        seen = side * at[:, 0] >= 0
-        for number in np.argsort(np.abs(shown), kind="stable").tolist():
-            colour = f"#{table[steps[number]]}"
-            a, b = ends[number]
-            if seen[a] and seen[b]:
-                sheet.line((x[a], x[b]), (y[a], y[b]), colour, 1.4)
-                for end in (a, b):
-                    sheet.add("circle", cx=x[end], cy=y[end], r=1.7, fill="#000")
-        left += width + GAP
-    bar = Box(left + 6, 0.15 * sheet.height, 9, 0.7 * sheet.height)
-    sheet.image(bar, encode_png(colours(MAP)[::-1, None]), 256)
-    for share, value in ((0.0, limit), (0.5, 0.0), (1.0, -limit)):
-        sheet.text(bar.right + 3, bar.top + share * bar.height + 3, f"{value:.2g}", anchor="start")
-    sheet.text(bar.left, bar.top - 8, label, anchor="start")
-    return sheet.svg()

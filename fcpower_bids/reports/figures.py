@@ -90,8 +90,6 @@ def draw_motion(
             if stop - first > ROOM_FOR_NAME:
                 drawing.text(bar.right + 3, bar.top + bar.height / 2 + 0.36 * SMALL, name[:14], SMALL, "start")
     Axes(drawing, boxes[-1], time, Scale(0, 1)).frame_below(unit)
-    if carpets:
-        _draw_scale(drawing, boxes[-1])
     return drawing.svg()
 
 
@@ -118,30 +116,12 @@ def _rgb(colour: str) -> np.ndarray:
     return np.frombuffer(bytes.fromhex(colour[1:]), dtype=np.uint8)
 
 
-def _draw_scale(drawing: Drawing, carpet: Box) -> None:
-    """Draw the colours of the carpets next to the axis of time."""
-    bar = Box(carpet.right + 6, carpet.bottom + 10, 0.075 * drawing.width, 5)
-    steps = STEPS - 1
-    drawing.image(bar, encode_png(np.arange(steps, dtype=np.uint8)[None], colours("gray", steps)), steps)
-    drawing.add(
-        "rect", x=bar.left, y=bar.top, width=bar.width, height=bar.height, fill="none", stroke="#000", stroke_width=0.5
-    )
-    for text, share in (("-2", 0.0), ("0", 0.5), ("2", 1.0)):
-        drawing.text(bar.left + share * bar.width, bar.bottom + 1.5 + SMALL, text, SMALL)
-    drawing.text(bar.left + bar.width / 2, bar.top - 2, "SD", SMALL)
+def draw_matrices(matrices: Mapping[str, np.ndarray], networks: Sequence[tuple[str, int, int]]) -> str:
+    """Draw matrices (P, P) by title, framed and named by network (name, first, stop); NaN is grey.
 
-
-def draw_matrices(
-    matrices: Mapping[str, np.ndarray],
-    networks: Sequence[tuple[str, int, int]],
-    limit: float | None = None,
-    columns: int = 3,
-) -> str:
-    """Draw matrices (P, P) by title, each on its own colour scale, framed and named by network (name, first, stop).
-
-    NaN is grey. `limit`: of the scale; without one the 99th percentile beside the diagonal. `columns`: most in a row.
+    Each has a colour scale up to the 99th percentile beside the diagonal.
     """
-    columns = min(columns, len(matrices))
+    columns = min(3, len(matrices))
     names = [name for name, *_ in networks] if len(networks) <= MOST_NETWORKS else []
     left = 6 + 0.56 * SMALL * max(map(len, names), default=0)
     side = min(230.0, (9.6 * POINTS - left) / columns - 14)
@@ -152,7 +132,7 @@ def draw_matrices(
         box = Box(left + column * (side + 14), row * (side + 42) + 18, side, side)
         beside = np.abs(matrix[np.triu_indices(len(matrix), 1)])
         beside = beside[np.isfinite(beside)]
-        most = limit or (float(np.percentile(beside, 99)) if beside.size else 1.0) or 1.0
+        most = (float(np.percentile(beside, 99)) if beside.size else 0.0) or 1.0
         small = shrink(matrix, LARGE, LARGE)
         drawing.image(box, encode_png(step_of(small, -most, most, 2 * STEPS + 1), palette), len(small))
         for name, first, stop in networks if names else ():
@@ -167,19 +147,6 @@ def draw_matrices(
             box.left + side / 2, box.bottom + 12, f"blue \u2264 \u2212{most:.2g}, red \u2265 {most:.2g}", SMALL
         )
     return drawing.svg()
-
-
-def draw_bar(drawing: Drawing, box: Box, palette: np.ndarray, scale: Scale, size: float) -> None:
-    """Draw the colours of an image (n, 3) from below upwards with round values."""
-    column = np.arange(len(palette), dtype=np.uint8)[::-1, None]
-    drawing.image(box, encode_png(column, palette), 1)
-    left, top, right, bottom = (f"{edge:.1f}" for edge in (box.left, box.top, box.right, box.bottom))
-    corners = f"M{left} {top}H{right}V{bottom}H{left}Z"
-    drawing.add("path", d=corners, fill="none", stroke="#000", stroke_width=0.5)
-    for value in scale.ticks(max(2, int(box.height // (2.2 * size)))):
-        height = box.bottom - float(scale.share(value)) * box.height
-        drawing.line((box.right, box.right + 2), (height, height), width=0.6)
-        drawing.text(box.right + 4, height + 0.36 * size, f"{value:.6g}", size, "start")
 
 
 def shrink(image: np.ndarray, rows: int, columns: int) -> np.ndarray:
@@ -336,7 +303,6 @@ def draw_brain(slices: Slices, coverage: np.ndarray, threshold: float) -> str:
     stability = np.where(axial.brain, axial.tsnr.astype(np.float64), np.nan)
     known = stability[np.isfinite(stability)]
     highest = max(float(np.percentile(known, 98)), 1e-6) if known.size else 1.0
-    inferno, cividis = colours("inferno", STEPS), colours("cividis")
     sides = [view for view in (slices.of(SAGITTAL), slices.of(CORONAL)) if len(view.mean)]
     painted, *turned = (paint_coverage(_grey(view), view, coverage, threshold) for view in (axial, *sides))
     turned = [_beside(outline(picture, view, of_mask_only=True)) for picture, view in zip(turned, sides, strict=True)]
@@ -344,33 +310,24 @@ def draw_brain(slices: Slices, coverage: np.ndarray, threshold: float) -> str:
     gaps = [(tall - len(picture)) // 2 for picture in turned]
     rooms = [((gap, tall - len(picture) - gap), (0, 0), (0, 0)) for picture, gap in zip(turned, gaps, strict=True)]
     turned = [np.pad(picture, room) for picture, room in zip(turned, rooms, strict=True)]
-    rows: list[tuple[str, np.ndarray, np.ndarray | None]] = [
-        ("mean", _beside(outline(_grey(axial), axial)), None),
-        ("temporal SNR", _beside(step_of(np.nan_to_num(stability), 0, highest)), inferno),
-        ("coverage", _beside(painted), None),
-        *([("from side, front", np.concatenate(turned, axis=1), None)] if turned else []),
+    steps = step_of(np.nan_to_num(stability), 0, highest)
+    rows: list[tuple[str, np.ndarray, np.ndarray | None, Sequence[Slices]]] = [
+        ("mean", _beside(outline(_grey(axial), axial)), None, ()),
+        (f"temporal SNR, 0 to {highest:.0f}", _beside(steps), colours("inferno", STEPS), ()),
+        ("coverage, 0 to 1", _beside(painted), None, (axial,)),
+        *([("from side, front", np.concatenate(turned, axis=1), None, sides)] if turned else []),
     ]
-    wide = 8.9 * POINTS
-    heights = [wide / picture.shape[1] * picture.shape[0] for _, picture, _ in rows]
-    drawing = Drawing(9.6, (sum(heights) + 14 * (len(rows) - 2)) / POINTS)
-    tops = np.cumsum([0, *heights[:2], heights[2] + 14])
-    boxes = [Box(0.025 * drawing.width, top, wide, tall) for top, tall in zip(tops, heights, strict=False)]
-    for box, (title, picture, palette) in zip(boxes, rows, strict=True):
+    wide, n, top = 9.2 * POINTS, len(axial.mean), 0.0
+    drawing = Drawing(9.6, 1)
+    for title, picture, palette, named in rows:
+        box = Box(0.035 * drawing.width, top, wide, wide / picture.shape[1] * picture.shape[0])
         drawing.image(box, encode_png(picture, palette), picture.shape[1])
         drawing.text(box.left - 5, box.top + box.height / 2, title, 8, turned=True)
-    n = len(axial.mean)
-    for box in boxes[:3]:
-        for place, side in ((0.03, "L"), (n - 0.03, "R")):
+        for place, side in ((0.03, "L"), (n - 0.03, "R")) if title != "from side, front" else ():
             drawing.text(box.left + place / n * wide, box.bottom - 3, side, 8, fill="#fff", font_weight="bold")
-    _name_places(drawing, boxes[2], (axial,))
-    if turned:
-        _name_places(drawing, boxes[3], sides)
-    for box, palette, reach in ((boxes[1], inferno, highest), (boxes[2], cividis, 1.0)):
-        bar = Box(0.96 * drawing.width, box.top + 0.15 * box.height, 6.2, 0.7 * box.height)
-        draw_bar(drawing, bar, palette, Scale(0.0, reach), size=7)
-    # the colours below the threshold are the one that says so
-    below = Box(bar.left, bar.bottom - threshold * bar.height, bar.width, threshold * bar.height)
-    drawing.rectangle(below, "#" + bytes(UNCOVERED).hex())
+        _name_places(drawing, box, named)
+        top = box.bottom + 14 * bool(named)
+    drawing.height = top
     return drawing.svg()
 
 
@@ -380,14 +337,15 @@ def _grey(slices: Slices) -> np.ndarray:
 
 def _name_places(drawing: Drawing, row: Box, groups: Sequence[Slices]) -> None:
     """Write where each slice lies below it."""
-    widths = [view.mean.shape[2] for view in groups for _ in view.heights]
-    names = [
-        f"{'xyz'[plane]} = {place:.0f}"
+    shown = [
+        (f"{'xyz'[plane]} = {place:.0f}", view.mean.shape[2])
         for view in groups
         for plane, place in zip(view.planes, view.heights, strict=True)
     ]
-    for name, width, end in zip(names, widths, np.cumsum(widths), strict=True):
-        drawing.text(row.left + (end - width / 2) / sum(widths) * row.width, row.bottom + 10, name, 7.5)
+    whole, end = sum(width for _, width in shown), 0
+    for name, width in shown:
+        drawing.text(row.left + (end + width / 2) / whole * row.width, row.bottom + 10, name, 7.5)
+        end += width
 
 
 def _beside(pictures: np.ndarray) -> np.ndarray:

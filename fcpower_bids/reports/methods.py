@@ -39,7 +39,18 @@ class AtlasFacts:
     citation: str = "n/a"
 
 
-def write_methods(settings: Settings, atlases: Iterable[AtlasFacts] = (), others: Sequence[str] = ()) -> list[Path]:
+def programs_of(output_dir: Path) -> list[str]:
+    """Name and version of the programs that made the outputs, this one first; none where nothing says so."""
+    try:
+        chain = made_by(output_dir)
+    except DatasetError:
+        return []
+    return [" ".join(str(program[key]) for key in ("Name", "Version") if key in program) for program in chain]
+
+
+def write_methods(
+    settings: ParticipantOutputs, atlases: Iterable[AtlasFacts] = (), others: Sequence[str] = ()
+) -> list[Path]:
     """Write ``logs/CITATION.{md,html,bib}``; `others` says which recordings the choices are not those of."""
     return write_citations(settings.output_dir, settings.output_dir / "logs", methods_text(settings, atlases, others))
 
@@ -60,11 +71,6 @@ def methods_text(settings: Settings, atlases: Iterable[AtlasFacts] = (), others:
     strategy = load_strategy(settings.method.strategy)
     atlases = sorted(set(atlases))
     spaces = {atlas.space for atlas in atlases}
-    try:  # what made the input, as the description of the outputs has it
-        before = made_by(settings.output_dir)[1:]
-    except DatasetError:
-        before = []
-    programs = [" ".join(str(program[key]) for key in ("Name", "Version") if key in program) for program in before]
     # what the strategy says of itself, with its citations before the full stop; a DOI where there is no entry
     by_doi = {entry["doi"]: key for key, entry in all_references().items() if "doi" in entry}
     known = "; ".join(f"@{by_doi[doi]}" for doi in strategy.references if doi in by_doi)
@@ -75,8 +81,8 @@ def methods_text(settings: Settings, atlases: Iterable[AtlasFacts] = (), others:
         "participant.md",
         settings=settings,
         others=others,
-        configuration=settings.method.configuration_hash(),
-        preprocessing=" and ".join(programs),
+        configuration=settings.configuration_hash(),
+        preprocessing=" and ".join(programs_of(settings.output_dir)[1:]),
         atlases=atlases,
         names=[without_folders(name) for name in settings.method.atlas],
         weights=name_of_weights(settings.method.encoder_weights) if settings.method.encoder_weights else "",

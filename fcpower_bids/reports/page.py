@@ -55,14 +55,12 @@ def look_up(kind: str, name: str) -> dict[str, Any]:
     return dict(_words(kind)[name])
 
 
-def make_panel(
-    kind: str, name: str, svg: str, sources: tuple[tuple[str, str], ...], wide: bool | None = None, **words: Any
-) -> Panel:
-    """Return a figure with its words, whose gaps are filled."""
+def make_panel(kind: str, name: str, svg: str, sources: tuple[tuple[str, str], ...], **words: Any) -> Panel:
+    """Return a figure with its words, whose gaps are filled; a wide drawing has the whole width."""
     about = look_up(kind, name)
     title, text, alt = (str(about[part]).format(**words).strip() for part in ("title", "text", "alt"))
-    wide = about.get("wide", False) if wide is None else wide
-    return Panel(title, text, svg, alt, sources=sources, wide=bool(wide))
+    width = re.search(r'width="([\d.]+)pt"', svg)
+    return Panel(title, text, svg, alt, sources=sources, wide=width is not None and float(width[1]) > HALF)
 
 
 FOLDER = Path(__file__).parents[1] / "data" / "report"
@@ -74,6 +72,8 @@ LIBRARIES = ("numpy", "scipy", "pandas", "nibabel")
 """Whose versions stand at the foot of a page."""
 IN_ADDRESS = {ord(sign): f"%{ord(sign):02X}" for sign in "<>\"'#%&{}|\\^`"}
 """Characters that neither an address nor an attribute may hold."""
+HALF = 400.0
+"""Points of the widest drawing that has half of the page."""
 LONG = 12
 """Characters from which on a name in a table may be broken."""
 UNSET = re.compile(r"(<(script|style|title|code|pre)\b.*?</\2>|<[^>]*>)", re.DOTALL)
@@ -165,9 +165,17 @@ def show_number(value: Any, digits: int = 2) -> str:
     return text if float(text) else text.lstrip("-")  # minus zero is zero
 
 
-def listed(words: Iterable[object]) -> str:
-    """``a, b and c``."""
+def count(number: float, noun: str, many: str = "") -> str:
+    """``1 scan``, ``2 scans``, ``1 person``, ``2 people``."""
+    many = many or ("people" if noun == "person" else noun + "s")
+    return f"{int(number):,} {noun if number == 1 else many}"
+
+
+def listed(words: Iterable[object], most: int = 0) -> str:
+    """``a, b and c``; after so many words, if any, the number of the others."""
     *first, last = map(str, words)
+    if most and len(first) >= most:
+        first, last = first[:most], f"{len(first) + 1 - most} more"
     return f"{', '.join(first)} and {last}" if first else last
 
 

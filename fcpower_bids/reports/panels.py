@@ -20,10 +20,10 @@ from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json, read_matrix, read_series
 from fcpower_bids.reports import figures
 from fcpower_bids.reports.accounts import Account, Parcellation, View, read_columns, read_parcellation
-from fcpower_bids.reports.charts import draw_curves, draw_row_bars, network_spans
+from fcpower_bids.reports.charts import draw_curves, draw_rows, network_spans
 from fcpower_bids.reports.figures import Preview, draw_brain, make_preview, median_tsnr, read_preview, read_slices
-from fcpower_bids.reports.page import Panel, make_panel, relative_link
-from fcpower_bids.settings import Settings
+from fcpower_bids.reports.page import Panel, listed, make_panel, relative_link
+from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.transforms.connectomes import TRANSFORMS
 
 EIGENVALUES = ("eigenvalue", "eigenvalue_power")
@@ -64,22 +64,23 @@ class Context:
         return row["seconds_kept"] / row["kept_volumes"] if row.get("kept_volumes") else 0.0
 
     @cached_property
-    def previews(self) -> tuple[Preview | None, Preview | None, int]:
-        """Facts about the series before and after cleaning, and the rows of the cleaned series."""
-        before = read_preview(preview_path(self.view.tables["bold"])) if "bold" in self.view.tables else None
-        if "timeseries" not in self.view.tables:
-            return before, None, 0
-        clean = read_series(self.view.tables["timeseries"])[0]
-        volumes = self.account.volumes
-        kept = np.ones(len(clean), dtype=bool) if volumes is None else volumes["kept"].to_numpy(dtype=bool)
-        if kept.sum() != len(clean):
-            raise DatasetError(
-                f"{self.view.tables['timeseries']} has {len(clean)} rows, but {kept.sum()} volumes were kept. "
-                "Run participant level again."
-            )
-        whole = np.full((len(kept), clean.shape[1]), np.nan)
-        whole[kept] = clean
-        return before, make_preview(whole, kept, self.repetition_time, tuple(self.parcels.networks)), len(clean)
+    def previews(self) -> dict[str, Preview]:
+        """The series before and after cleaning, as far as they were kept."""
+        tables, shown = self.view.tables, dict[str, Preview]()
+        if "bold" in tables and (before := read_preview(preview_path(tables["bold"]))):
+            shown["before"] = before
+        if "timeseries" in tables:
+            clean, volumes = read_series(tables["timeseries"])[0], self.account.volumes
+            kept = np.ones(len(clean), dtype=bool) if volumes is None else volumes["kept"].to_numpy(dtype=bool)
+            if kept.sum() != len(clean):
+                raise DatasetError(
+                    f"{tables['timeseries']} has {len(clean)} rows, but {kept.sum()} volumes were kept. "
+                    "Run participant level again."
+                )
+            whole = np.full((len(kept), clean.shape[1]), np.nan)
+            whole[kept] = clean
+            shown["after"] = make_preview(whole, kept, self.repetition_time, tuple(self.parcels.networks))
+        return shown
 
 
 def make_panels(account: Account, view: View, settings: Settings) -> list[Panel]:
@@ -88,7 +89,7 @@ def make_panels(account: Account, view: View, settings: Settings) -> list[Panel]
     panels: list[Panel] = []
     for name, make in PANELS.items():
         try:
-            panels += list(make(context))
+            panels += make(context)
         except Exception as error:
             reason = explain(error, settings.output_dir, f"{account.name}_page")
             failure = "" if isinstance(error, FcPowerError) else reason
@@ -97,34 +98,32 @@ def make_panels(account: Account, view: View, settings: Settings) -> list[Panel]
 
 
 def make_coverage(context: Context) -> Iterator[Panel]:
-    """Coverage on the brain."""
+    """Coverage on the brain, or by network where there are no slices."""
     path = context.view.tables.get("bold")
     if path is None:
         return
     coverage = read_columns(path, COVERAGE)["coverage"].to_numpy()
     facts = read_json(path.with_suffix(".json"))
-    threshold, missing = float(facts["CoverageThreshold"]), [str(name) for name in facts["UncoveredNodes"]]
-    more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
-    below = f"Below {threshold:g}, and without a value: {', '.join(missing[:MOST_NAMED])}{more}."
+    threshold, lacking = float(facts["CoverageThreshold"]), facts["UncoveredNodes"]
+    below = f"Below {threshold:g}, and without a value: {listed(lacking, MOST_NAMED)}." if lacking else ""
     words = {
         "n": len(coverage),
         "mean": f"{100 * np.mean(coverage):.1f}",
-        "missing": len(missing),
+        "missing": len(lacking),
         "threshold": f"{threshold:g}",
-        "below": below if missing else "No parcel is below the limit.",
+        "below": below or "No parcel is below the limit.",
     }
     slices = read_slices(preview_path(path, SLICES))
     if slices is None:
         parts = pd.Series(coverage).groupby(np.array(context.parcels.networks), sort=False).agg(["mean", "min", "max"])
-        mean, least, most = parts.to_numpy(dtype=float).T
-        label, limit = "mean, least to most covered parcel; dashed: limit", [np.full(len(parts), threshold)]
-        svg = draw_row_bars([str(name)[:24] for name in parts.index], mean, label, (least, most), limit)
+        values = np.column_stack([parts.to_numpy(dtype=float), np.full(len(parts), np.nan)])
+        label = "share covered: mean, least to most covered parcel; dashed: limit"
+        svg = draw_rows([str(name)[:24] for name in parts.index], {"": values}, [label], [threshold])
         yield context.panel("coverage", svg, path, **words)
         return
     rims = "the brain mask (orange) and of the atlas (blue)"
     if slices.template.any():  # where its space is that of the recording
-        known = np.isfinite(slices.dice)
-        dice = f"; Dice coefficient with the template's brain {slices.dice:.2f}" if known else ""
+        dice = f"; Dice coefficient with the template's brain {slices.dice:.2f}" if np.isfinite(slices.dice) else ""
         rims = f"the brain mask (orange{dice}), of the atlas (blue) and of the template's white matter (purple)"
     svg, snr = draw_brain(slices, coverage, threshold), f"{median_tsnr(slices):.0f}"
     yield context.panel("brain", svg, path, rims=rims, snr=snr, **words)
@@ -132,16 +131,15 @@ def make_coverage(context: Context) -> Iterator[Panel]:
 
 def make_over_time(context: Context) -> Iterator[Panel]:
     """Motion, DVARS and the carpets over one axis of time."""
-    volumes = context.account.volumes
-    before, after, clean = context.previews
-    if volumes is None and not clean:
+    volumes, previews = context.account.volumes, context.previews
+    if volumes is None and "after" not in previews:
         return
     if volumes is None:
-        volumes = pd.DataFrame(UNKNOWN_VOLUMES, index=range(clean))
-    carpets = {title: preview.carpet for title, preview in (("before", before), ("after", after)) if preview}
+        volumes = pd.DataFrame(UNKNOWN_VOLUMES, index=range(len(read_series(context.view.tables["timeseries"])[0])))
     columns = {str(name): volumes[name].to_numpy(dtype=float) for name in volumes}
     whole = len(context.parcels.order)
     networks = [(name, start / whole, stop / whole) for name, start, stop in context.spans]  # shares of all parcels
+    carpets = {title: preview.carpet for title, preview in previews.items()}
     yield context.panel(
         "over_time",
         figures.draw_motion(columns, context.settings.method.fd_thresh, context.repetition_time, carpets, networks),
@@ -150,7 +148,7 @@ def make_over_time(context: Context) -> Iterator[Panel]:
         dvars="DVARS as the input table has it, " if np.isfinite(columns["dvars"]).any() else "",
         censored=int(((columns["kept"] == 0) & (columns["dummy"] == 0)).sum()),
         dummies=int(columns["dummy"].sum()),
-        lacking="" if before else " The series before cleaning was not kept.",
+        lacking="" if "before" in previews else " The series before cleaning was not kept.",
         volumes=len(columns["kept"]),
     )
 
@@ -181,19 +179,18 @@ def connectome_title(path: Path) -> str:
 
 def make_power(context: Context) -> Iterator[Panel]:
     """Power spectra before and after cleaning, with the leakage."""
-    before, after, _ = context.previews
-    both = (("before cleaning", before), ("after cleaning", after))
-    spectra = {title: (preview.frequencies, preview.power) for title, preview in both if preview is not None}
+    curves = {
+        f"{title} cleaning": np.column_stack([seen.frequencies[1:], np.log10(np.maximum(seen.power[1:], 1e-12))])
+        for title, seen in context.previews.items()
+    }
+    if not curves:
+        return
     rows = [row for row in context.account.quality if row["atlas"] == context.view.atlas]
     leakage = float(rows[0]["band_leakage"]) if rows else np.nan
-    if not spectra:
-        return
     outside = f"{100 * leakage:.1f} % of the cleaned power is outside" if np.isfinite(leakage) else ""
-    curves = {name: np.column_stack([x[1:], np.log10(np.maximum(y[1:], 1e-12))]) for name, (x, y) in spectra.items()}
-    label, title = "log₁₀ power (variance 1, per Hz)", f"{outside} the band (dashed)" if outside else ""
-    svg = draw_curves(
-        [(title, label, "frequency (Hz)", curves)], mark=tuple(end or np.nan for end in context.settings.method.band)
-    )
+    title, band = f"{outside} the band (dashed)" if outside else "", context.settings.band
+    panel = (title, "log₁₀ power (variance 1, per Hz)", "frequency (Hz)", curves)
+    svg = draw_curves([panel], mark=tuple(end or np.nan for end in band))
     yield context.panel("power", svg, context.view.tables.get("timeseries"), outside=f" {outside}." if outside else "")
 
 
@@ -211,16 +208,9 @@ def make_eigenvalues(context: Context) -> Iterator[Panel]:
     }
     clipped = len(table) - len(shown)
     title = f"{clipped} eigenvalues are zero to rounding, or negative, and not shown" if clipped else ""
-    yield context.panel(
-        "eigenvalues",
-        draw_curves([(title, "log₁₀ eigenvalue", "rank", curves)], 0.0),
-        path,
-        before=ratios[0],
-        after=ratios[1],
-        n=len(table),
-        rank=facts["Rank"],
-        clipped=facts["NumberClipped"],
-    )
+    svg = draw_curves([(title, "log₁₀ eigenvalue", "rank", curves)], 0.0)
+    words = {"before": ratios[0], "after": ratios[1], "rank": facts["Rank"], "clipped": facts["NumberClipped"]}
+    yield context.panel("eigenvalues", svg, path, n=len(table), **words)
 
 
 def make_embedding(context: Context) -> Iterator[Panel]:

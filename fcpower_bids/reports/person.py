@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -18,9 +17,9 @@ from fcpower_bids.cohort.recordings import FILE as RECORDINGS
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders, without_folders
-from fcpower_bids.outputs.names import preview_path
+from fcpower_bids.outputs.names import preview_path, short_name
 from fcpower_bids.outputs.status import DONE, SKIPPED, TABLE, Status, describe_reasons, explain, read_statuses
-from fcpower_bids.outputs.tables import MISSING, made_by, read_table, read_toml
+from fcpower_bids.outputs.tables import MISSING, read_table, read_toml
 from fcpower_bids.reports.accounts import (
     MOST_SESSIONS,
     USED_WITH_CAUTION,
@@ -34,9 +33,10 @@ from fcpower_bids.reports.accounts import (
     read_parcellation,
 )
 from fcpower_bids.reports.charts import draw_standing
+from fcpower_bids.reports.cohort.tables import Cell, Grid
 from fcpower_bids.reports.figures import read_thumbnail
-from fcpower_bids.reports.methods import AtlasFacts, all_references, methods_text, to_html
-from fcpower_bids.reports.page import relative_link, render_page, write_page
+from fcpower_bids.reports.methods import AtlasFacts, all_references, methods_text, programs_of, to_html
+from fcpower_bids.reports.page import render_page, show_number, write_page
 from fcpower_bids.reports.panels import make_panels
 from fcpower_bids.settings import Settings, command_of
 
@@ -45,17 +45,17 @@ MOST_PICTURES = 5000
 """Recordings up to which each has a picture: half a kB each, and one more file to read."""
 
 
-FIGURES = (
-    ("Minutes kept", 1),
-    ("Censored (%)", 1),
-    ("Mean FD (mm)", 3),
-    ("Max FD (mm)", 2),
-    ("Degrees of freedom", 0),
-    ("Coverage (%)", 1),
-    ("Parcels without a value", 0),
-    ("Out of band (%)", 1),
-)
-"""Heading and decimals; of several atlases the worst counts."""
+FIGURES = {
+    "Minutes kept": 1,
+    "Censored (%)": 1,
+    "Mean FD (mm)": 3,
+    "Max FD (mm)": 2,
+    "Degrees of freedom": 0,
+    "Coverage (%)": 1,
+    "Parcels without a value": 0,
+    "Out of band (%)": 1,
+}
+"""Headings and decimals."""
 
 
 def try_index(output_dir: Path) -> list[str]:
@@ -82,7 +82,7 @@ def write_index(output_dir: Path) -> Path | None:
         command = ""
     decided, others = _decided(output_dir, [str(row["recording"]) for row in rows])
     content = {
-        "figures": FIGURES,
+        "figures": list(FIGURES),
         "file": EXCLUDE_FILE,
         "columns": list(DECISIONS.columns),
         "rows": rows,
@@ -116,11 +116,10 @@ def _rows(output_dir: Path, accounts: Sequence[Account], pictures: bool) -> Iter
         page = account.name.partition("_")[0] + (f"_ses-{account.session or 'none'}" if many else "")
         there = (output_dir / f"{page}.html").is_file()  # a list of other programs has none
         row: dict[str, Any] = {"recording": account.name, "page": f"{page}.html#{account.name}-0" if there else ""}
-        state = account.status.state
-        values: list[float | None] = [None] * len(FIGURES)
+        state, values = account.status.state, ["n/a"] * len(FIGURES)
         sentences = [] if state == DONE else [account.status.reason]
         try:
-            values = _figures(account)
+            values = _figures(account, account.quality)
             sentences += cautions_of(account) if state == DONE else []
             tables = [view.tables["bold"] for view in account.views if "bold" in view.tables] if pictures else []
             # the carpet under the first atlas, where one was kept
@@ -132,11 +131,11 @@ def _rows(output_dir: Path, accounts: Sequence[Account], pictures: bool) -> Iter
         yield row | {"state": word, "values": values, "said": sentences}
 
 
-def _figures(account: Account) -> list[float | None]:
-    """The figures of a recording, none where there is no quality table."""
-    if not (quality := account.quality):
-        return [None] * len(FIGURES)
-    first, uncovered = quality[0], [len(parcels) for parcels in account.uncovered.values()]
+def _figures(account: Account, quality: Sequence[dict[str, Any]]) -> list[str]:
+    """The figures of a recording by rows of its quality table, the worst of several atlases."""
+    if not quality:
+        return ["n/a"] * len(FIGURES)
+    first, lacking = quality[0], [len(account.uncovered.get(row["atlas"], ())) for row in quality]
     figures = (
         minutes_kept(account)[0],
         100 * first["censored_volumes"] / max(first["volumes"] - first["dummy_volumes"], 1),
@@ -144,37 +143,22 @@ def _figures(account: Account) -> list[float | None]:
         first["max_fd"],
         first["degrees_of_freedom"],
         100 * min(row["mean_coverage"] for row in quality),
-        max(uncovered, default=math.nan),
+        max(lacking),
         100 * max(row["band_leakage"] for row in quality),
     )
-    return [_rounded(value, digits) for value, (_, digits) in zip(figures, FIGURES, strict=True)]
-
-
-def _rounded(value: Any, digits: int) -> float | None:
-    """One decimal more than is shown, unless that would be rounded to another figure than on other pages."""
-    number = math.nan if value is None else float(value)
-    if not math.isfinite(number):
-        return None
-    finer, shown = round(number, digits + 1), round(number, digits)
-    return shown if abs(finer - shown) > 0.49 * 10**-digits else finer
+    return [show_number(float(value), digits) for value, digits in zip(figures, FIGURES.values(), strict=True)]
 
 
 def _decided(output_dir: Path, recordings: Sequence[str]) -> tuple[dict[str, list[str]], list[list[str]]]:
     """Decision, reason and day by recording, and the rows about others, which saving must not lose."""
-    path = output_dir / EXCLUDE_FILE
-    decisions: dict[str, list[str]] = {}
-    others = []
+    path, decisions, others = output_dir / EXCLUDE_FILE, dict[str, list[str]](), list[list[str]]()
     labels = {name: dict(part.split("-", 1) for part in name.split("_") if "-" in part) for name in recordings}
     for decision in read_decisions(path) if path.is_file() else ():
-        meant = (
-            [decision.recording]
-            if decision.recording
-            else [name for name in labels if decision.means(name, labels[name])]
-        )
-        meant = [name for name in meant if name in labels]
+        meant = [name for name in labels if decision.means(name, labels[name])]
+        if decision.recording:
+            meant = [name for name in (decision.recording,) if name in labels]
         decisions |= {name: [decision.decision, decision.reason, decision.decided] for name in meant}
-        if not meant:
-            others.append([cell or MISSING for cell in decision.cells()])
+        others += [] if meant else [[cell or MISSING for cell in decision.cells()]]
     return decisions, others
 
 
@@ -183,6 +167,10 @@ STANDING = {"Mean FD (mm)": "mean_fd", "Minutes kept": "minutes"}
 FEWEST_TO_STAND_AMONG = 3
 SAME = ("space", "res", "den")
 """Entities that a page does not repeat where they are the same for all recordings."""
+ABOUT_FIGURES = (
+    "FD: framewise displacement, the movement from one volume to the next. Out of band: power outside the pass-band "
+    "after cleaning. Coverage: share of the voxels of the parcels that were scanned."
+)
 LOGS = (TABLE, "logs/settings.toml", "logs/CITATION.md", "logs/CITATION.bib")
 
 
@@ -224,18 +212,19 @@ def _everyone(output_dir: Path) -> pd.DataFrame:
 
 def _write_subject(settings: Settings, subject: str, everyone: pd.DataFrame, written: Written) -> None:
     """Write the page of one participant, and one per session where there are many."""
-    accounts, embeddings = read_accounts(settings.output_dir, subject, embedding_label(settings.method))
-    written.atlases += _atlases(accounts, settings)
+    accounts, embeddings = read_accounts(settings.output_dir, subject, embedding_label(settings))
     sessions = [(name, list(members)) for name, members in groupby(accounts, key=lambda account: account.session)]
-    pages = list[Path]()
-    for name, members in sessions if len(sessions) > MOST_SESSIONS else ():
+    many = sessions if len(sessions) > MOST_SESSIONS else []
+    named = [f"sub-{subject}_ses-{name or 'none'}" for name, _ in many]
+    pages = [
+        _write(settings, f"sub-{subject}", accounts, embeddings, [] if many else sessions, named, everyone, written)
+    ]
+    for title, (name, members) in zip(named, many, strict=True):
         starts = tuple(f"{account.name}_" for account in members)
         about = [status for status in embeddings if status.recording.startswith(starts)]
-        title = f"sub-{subject}_ses-{name or 'none'}"
         pages.append(_write(settings, title, members, about, [(name, members)], (), everyone, written))
-    shown = [] if pages else sessions
-    first = _write(settings, f"sub-{subject}", accounts, embeddings, shown, pages, everyone, written)
-    written.pages += [first, *pages]
+    written.pages += pages
+    written.atlases += _atlases(accounts, settings)
 
 
 def _write(
@@ -244,46 +233,38 @@ def _write(
     accounts: list[Account],
     embeddings: list[Status],
     sessions: list[tuple[str, list[Account]]],
-    pages: Sequence[Path],
+    pages: Sequence[str],
     everyone: pd.DataFrame,
     written: Written,
 ) -> Path:
     output, configuration = settings.output_dir, settings.method.configuration_hash()
     dull = tuple(key for key in SAME if len({account.entities.get(key) for account in accounts}) == 1)
-    shown = []
-    for name, members in sessions:  # each recording under each atlas; one part without where nothing was written
-        shown.append((name, list[dict[str, Any]]()))
-        for account in members:
+    shown: list[tuple[str, list[dict[str, Any]]]] = [(name, []) for name, _ in sessions]
+    for (_, members), (_, parts) in zip(sessions, shown, strict=True):
+        for account in members:  # under each atlas; one part without where nothing was written
             status = account.status
             about = {"title": account.without("sub", "ses", *dull), "state": WORDS[status.state]}
             made = [(view.atlas, make_panels(account, view, settings)) for view in account.views] or [("", [])]
-            shown[-1][1].extend(
-                {**about, "reason": status.reason, "anchor": f"{account.name}-{n}", "atlas": atlas, "panels": panels}
-                for n, (atlas, panels) in enumerate(made)
-            )
-    try:  # the programs that made the outputs, this one first
-        chain = [
-            " ".join(str(program[key]) for key in ("Name", "Version") if key in program) for program in made_by(output)
-        ]
-    except DatasetError:
-        chain = []
+            for n, (atlas, panels) in enumerate(made):
+                anchor = f"{account.name}-{n}"
+                parts.append({**about, "reason": status.reason, "anchor": anchor, "atlas": atlas, "panels": panels})
+                failed = [panel for panel in panels if panel.failure]
+                written.failures += [f"{title}.html: {panel.title}: {panel.failure}" for panel in failed]
     text = render_page(
         "participant.html",
         command=command_of(settings.as_dict(), without=("participant_label",)),
         title=title,
         verdict=judge(accounts, embeddings, configuration),
-        rows=[row for account in accounts for row in _summary(account, dull)],
+        table=_summary(accounts, bool(sessions), dull),
         standing=_standing(accounts, everyone, dull),
         n_recordings=len(everyone),
         sessions=shown,
-        pages=[(page.stem, relative_link(page, output)) for page in pages],
+        pages=[(page, f"{page}.html") for page in pages],
         methods=Markup(to_html(methods_text(settings, _atlases(accounts, settings)), all_references(), level=1)),
-        chain=chain,
+        chain=programs_of(output),
         configuration=configuration,
         links=[(Path(name).name, name) for name in LOGS if name != TABLE or (output / TABLE).is_file()],
     )
-    panels = (panel for _, parts in shown for part in parts for panel in part["panels"])
-    written.failures += [f"{title}.html: {panel.title}: {panel.failure}" for panel in panels if panel.failure]
     return write_page(settings.output_dir / f"{title}.html", text)
 
 
@@ -311,15 +292,16 @@ def _atlases(accounts: Sequence[Account], settings: Settings) -> list[AtlasFacts
     return sorted(facts)
 
 
-def _summary(account: Account, dull: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Rows of the summary table: one per atlas, or one with the status of the recording."""
-    doubted = account.status.state == DONE and cautions_of(account)
-    state, (kept, whole) = USED_WITH_CAUTION if doubted else WORDS[account.status.state], minutes_kept(account)
-    base = {"name": account.without("sub", *dull), "atlas": "", "anchor": f"{account.name}-0", "state": state}
-    numbers = {view.atlas: number for number, view in enumerate(account.views)}
+def _summary(accounts: Sequence[Account], linked: bool, dull: tuple[str, ...]) -> Grid:
+    """The table of the recordings: one row per atlas, or one with the state alone."""
     rows = []
-    for row in account.quality:
-        cells = {"anchor": f"{account.name}-{numbers.get(row['atlas'], 0)}", "minutes": kept, "of_minutes": whole}
-        cells["no_value"] = len(account.uncovered.get(row["atlas"], []))
-        rows.append({**base, **row, "state": state, **cells})
-    return rows or [base]
+    for account in accounts:
+        state, name = WORDS[account.status.state], account.without("sub", *dull)
+        state = USED_WITH_CAUTION if account.status.state == DONE and cautions_of(account) else state
+        numbers = {view.atlas: number for number, view in enumerate(account.views)}
+        for row in account.quality or ({"atlas": ""},):
+            address = f"#{account.name}-{numbers.get(row['atlas'], 0)}" if linked else ""
+            first = Cell(name, name, address), Cell(short_name(row["atlas"])), Cell(state)
+            values = _figures(account, [row]) if account.quality else [""] * len(FIGURES)
+            rows.append((*first, *(Cell(value, value) for value in values)))
+    return Grid("", ABOUT_FIGURES, ("Recording", "Atlas", "State", *FIGURES), tuple(rows))

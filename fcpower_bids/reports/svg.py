@@ -119,9 +119,9 @@ class Drawing:
         listed = "".join(f' {name.replace("_", "-")}="{_value(value)}"' for name, value in attributes.items())
         self.parts.append(f"<{shape}{listed}>{content}</{shape}>" if content else f"<{shape}{listed}/>")
 
-    def rectangle(self, box: Box, fill: str, content: str = "", **attributes: str | float) -> None:
+    def rectangle(self, box: Box, fill: str, **attributes: str | float) -> None:
         """Add a filled rectangle."""
-        self.add("rect", content, x=box.left, y=box.top, width=box.width, height=box.height, fill=fill, **attributes)
+        self.add("rect", x=box.left, y=box.top, width=box.width, height=box.height, fill=fill, **attributes)
 
     def line(
         self, x: np.ndarray | Sequence[float], y: np.ndarray | Sequence[float], colour: str = "#000",
@@ -197,35 +197,22 @@ def _thin(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Scale(NamedTuple):
-    """Scale of an axis: from a low to a high value, in equal steps or in equal factors."""
+    """Scale of an axis from a low to a high value."""
 
     low: float
     high: float
-    decades: bool = False
 
     def share(self, values: np.ndarray | Sequence[float] | float) -> np.ndarray:
-        """Return where values lie between low (0) and high (1); values without a logarithm lie far below."""
-        numbers = np.asarray(values, dtype=float)
-        if not self.decades:
-            return (numbers - self.low) / ((self.high - self.low) or 1.0)
-        low, high = np.log10(self.low), np.log10(self.high)
-        return np.asarray((np.log10(np.maximum(numbers, 1e-300)) - low) / ((high - low) or 1.0))
+        """Return where values lie between low (0) and high (1)."""
+        return np.asarray((np.asarray(values, dtype=float) - self.low) / ((self.high - self.low) or 1.0))
 
     def ticks(self, most: int) -> list[float]:
         """Return at most so many round values."""
-        if self.decades:
-            first, last = int(np.ceil(np.log10(self.low) - 1e-9)), int(np.floor(np.log10(self.high) + 1e-9))
-            return [10.0**power for power in range(first, last + 1, max(1, -(-(last - first + 1) // most)))]
         span = (self.high - self.low) or 1.0
         unit = 10.0 ** np.floor(np.log10(span / most))
         step = next(unit * factor for factor in (1, 2, 2.5, 5, 10, 20) if span / (unit * factor) <= most)
         places = np.arange(np.ceil(self.low / step - 1e-9), np.floor(self.high / step + 1e-9) + 1)
         return [float(place * step) + 0.0 for place in places]  # no minus zero
-
-    def word(self, value: float) -> str:
-        """Return a tick's value in few letters: the name of the axis leaves room for five."""
-        far = self.decades and not 0.01 <= value <= 1000
-        return f"10^{round(np.log10(value))}" if far else f"{value:.6g}"
 
 
 def around(values: np.ndarray) -> Scale:
@@ -269,12 +256,12 @@ class Axes:
         for value in self.y.ticks(most):
             place = float(self.down(value))
             self.drawing.line((left - 3, left), (place, place), width=0.7)
-            self.drawing.text(left - 5, place + 0.36 * SIZE, self.y.word(value), anchor="end")
+            self.drawing.text(left - 5, place + 0.36 * SIZE, f"{value:.6g}", anchor="end")
         self.drawing.text(left - far, (self.box.top + self.box.bottom) / 2, label, turned=True)
 
     def frame_below(self, label: str, most: int = 8) -> None:
         """Draw the lower side with its ticks and its name."""
-        self.name_below(label, {value: self.x.word(value) for value in self.x.ticks(most)})
+        self.name_below(label, {value: f"{value:.6g}" for value in self.x.ticks(most)})
 
     def name_below(self, label: str, places: Mapping[float, str]) -> None:
         """Draw the lower side with ticks of these places and words."""

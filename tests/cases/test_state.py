@@ -291,8 +291,8 @@ def test_the_index_of_another_program_says_what_its_tables_say(kind, tmp_path):
     )
     first, *others = index_rows(tmp_path / "out")
     assert others
-    assert first["values"][0] == pytest.approx(minutes, abs=0.05)
-    assert first["values"][2] == pytest.approx(motion, abs=1e-3)
+    assert float(first["values"][0]) == pytest.approx(minutes, abs=0.05)
+    assert float(first["values"][2]) == pytest.approx(motion, abs=1e-3)
     assert all(row["page"] == "" and row["said"] == [] and row["state"] == "used" for row in (first, *others))
 
 

@@ -95,7 +95,7 @@ def test_the_last_lines_of_a_group_run_are_what_the_series_give(folder, target, 
         largest = null.max(axis=1)
         assert float(p) == pytest.approx((largest >= largest[0]).mean(), abs=5e-4)
         assert float(needed) == pytest.approx(largest[1:].max(), abs=0.00501)
-    assert (verdict == "found") == (float(p) < 0.05) == (target == "iq")
+    assert (verdict == "predicted better than chance") == (float(p) < 0.05) == (target == "iq")
 
     first, second = (correlations(folder, session) for session in SESSIONS)
     del second[SHORT]

@@ -130,7 +130,7 @@ def recording(head):
     rng = np.random.default_rng(3)
     design = DemoDesign.tiny(volumes=120)
     physiology = draw_physiology(120, 0.05, 1.0, rng)
-    voxels = paint_recording(head, np.zeros((120, N_PARCELS)), physiology, design, rng)
+    voxels = paint_recording(head, np.zeros((120, N_PARCELS)), physiology, design.noise, rng)
     return voxels, physiology, build_confounds(head, voxels, physiology, design)
 
 

@@ -211,7 +211,7 @@ def test_what_a_scan_has_not_seen_is_cautioned_and_comes_first(root, tmp_path):
         missing = uncovered(root, person)
         assert missing
         text = (tmp_path / "out" / f"sub-{person}.html").read_text(encoding="utf-8").replace("<wbr>", "")
-        assert "The recording can be used, with caution." in text
+        assert "1 of 1 recording can be used, with caution." in text
         assert re.search(rf"{len(missing)} of the parcels of|The parcel", text)
         assert missing[0] in text.partition('id="recordings"')[0], "the verdict names it"
         assert re.findall(r"<h4>([^<]*)</h4>", text)[0] == "Brain"

@@ -154,7 +154,7 @@ def test_a_participant_of_whom_everything_failed_has_a_page(copied):
     write_status(settings.output_dir, Status("sub-05", FAILED, "inputs", "There is no BOLD file."))
     write_status(settings.output_dir, Status("sub-050_task-rest", FAILED, "inputs", "Another person."))
     text = write("05")[0].read_text(encoding="utf-8")
-    assert "The recording cannot be used." in text
+    assert "0 of 1 recording can be used." in text
     assert "There is no BOLD file." in text
     assert "Another person" not in text
 
@@ -182,14 +182,11 @@ def account(state, stage="write", reason=""):
 @pytest.mark.parametrize(
     ("states", "level", "headline"),
     [
-        ([DONE], "ok", "The recording can be used."),
-        ([DONE, DONE], "ok", "Both recordings can be used."),
-        ([DONE, DONE, DONE], "ok", "All 3 recordings can be used."),
-        ([FAILED, FAILED], "stop", "Neither of the 2 recordings can be used."),
+        ([DONE], "ok", "1 of 1 recording can be used."),
+        ([DONE, DONE, DONE], "ok", "3 of 3 recordings can be used."),
+        ([FAILED, EXCLUDED, RUNNING], "stop", "0 of 3 recordings can be used."),
         ([DONE, EXCLUDED], "caution", "1 of 2 recordings can be used."),
-        ([FAILED], "stop", "The recording cannot be used."),
-        ([FAILED, EXCLUDED, RUNNING], "stop", "None of the 3 recordings can be used."),
-        ([DONE, SKIPPED], "caution", "The recording can be used."),
+        ([DONE, SKIPPED], "caution", "1 of 1 recording can be used."),
         ([], "stop", "There is no recording."),
     ],
 )

@@ -54,7 +54,7 @@
     cell.append(choice);
     why.append(element("input", undefined, { type: "text", size: 14, ariaLabel: `Reason for ${name}` }));
     cells.push(element("td", row.state, { className: "state " + row.state.replace(" ", "-") }), cell, why);
-    figures.forEach(([, digits], number) => cells.push(element("td", row.values[number]?.toFixed(digits) ?? "n/a")));
+    cells.push(...row.values.map((value) => element("td", value)));
     if (row.said.length) {
       const part = element("details"), [first, ...more] = row.said;
       const begin = first.length < 60 ? first : first.slice(0, 56) + "…";
@@ -133,7 +133,7 @@
     setTimeout(() => URL.revokeObjectURL(address), 1000);
     by("unsaved").textContent = `Saved as a download: put ${file} into the folder of this page.`;
   });
-  const headings = ["Recording", "State", "Decision", "Reason", ...figures.map(([heading]) => heading), "Cautions"];
+  const headings = ["Recording", "State", "Decision", "Reason", ...figures, "Cautions"];
   headings.forEach((heading, column) => {
     const cell = element("th", undefined, { scope: "col" });
     cell.append(element("button", heading, { type: "button" }));

@@ -16,14 +16,3 @@ function turnRound(header) {
   header.setAttribute("aria-sort", up ? "ascending" : "descending");
   return up;
 }
-// Buttons that copy the text of another part of the page; where the browser forbids that, the text is selected.
-for (const button of document.querySelectorAll("button.copy")) button.addEventListener("click", async () => {
-  const part = document.getElementById(button.dataset.copies), label = button.textContent;
-  try {
-    await navigator.clipboard.writeText(part.innerText.trim());
-    button.textContent = "Copied";
-    setTimeout(() => { button.textContent = label; }, 2000);
-  } catch {
-    getSelection().selectAllChildren(part);
-  }
-});

@@ -9,13 +9,11 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.reports.charts import draw_curves, draw_rows, draw_sphere, with_band
+from fcpower_bids.reports.charts import Curves, draw_curves, draw_rows, with_band
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     Chapter,
     GroupTables,
-    count,
-    count_people,
     missing,
     own_rows,
     percent,
@@ -24,27 +22,29 @@ from fcpower_bids.reports.cohort.tables import (
     targets_of,
 )
 from fcpower_bids.reports.figures import draw_matrices
-from fcpower_bids.reports.page import Panel
+from fcpower_bids.reports.page import Panel, count
 
 MOST_TARGETS, BESIDE = 6, 3
 """Targets of an analysis that are drawn, and how many of them side by side in one picture; all are in the tables."""
 MOST_PAIRS = 30
 SAME = "not distinguishable"
 RANDOM = "random_filter"
-ALONG = {
+IN_WORDS = {
     "n_people": "people",
     "minutes": "minutes of each scan",
     "number": "leading eigenvectors of each person",
     "alpha": "exponent α",
+    "fold_mean": "mean score of the folds",
+    "accuracy": "share found",
+    "auc": "AUC",
 }
-"""Columns along which curves go."""
-Row = Mapping[Any, Any] | pd.Series
+"""Columns along which curves go, and whose means they are."""
 
 
 # Many entries against one: transforms, controls, encoders, parcellations
 
 
-def judge(row: Row) -> str:
+def judge(row: Mapping[Any, Any]) -> str:
     """Say in a word whether a difference is one."""
     if not row["p_holm"] < SIGNIFICANT or row["mean_difference"] == 0:
         return SAME
@@ -69,44 +69,18 @@ def _compared(name: str, noun: str, tables: GroupTables) -> Iterator[str]:
         yield f"{target}: {sentence if len(tested) else f'no {noun} could be compared with {reference}'}."
 
 
-def _draw_rows(
-    name: str,
-    frame: pd.DataFrame,
-    tables: GroupTables,
-    key: str = "representation",
-    cloud: pd.DataFrame | None = None,
-    scores: bool = False,
-) -> Iterator[Panel]:
-    """Draw a row for each entry of a column, three targets a picture: its difference, or its mean score.
-
-    `cloud`: rows whose differences are dots.
-    """
-    columns = ["fold_mean", "-", "-", "-"] if scores else ["mean_difference", "ci_low", "ci_high", "p_holm"]
+def _draw_differences(name: str, frame: pd.DataFrame, tables: GroupTables, key: str) -> Iterator[Panel]:
+    """Draw a row for each entry of a column, its difference with its interval, three targets a picture."""
     entries = list(dict.fromkeys(frame[key].astype(str))) if len(frame) else []
     for batch in _batches(frame) if entries else ():
         parts = {target: own_rows(frame, target).drop_duplicates(key).set_index(key) for target in batch}
         labels = [" or ".join(dict.fromkeys(map(score_label, part["score"]))) for part in parts.values()]
-        if scores:
-            sentence = f"by target: {', '.join(batch)}"
-        else:
-            sentence = "; ".join(
-                f"{target}: {_tally(part.dropna(subset='mean_difference'))}" for target, part in parts.items()
-            )
-        svg = draw_rows(
-            list(map(tables.title, entries)),
-            {
-                target: part.reindex(columns=columns, index=entries).to_numpy(dtype=float)
-                for target, part in parts.items()
-            },
-            [f"{'mean' if scores else 'difference in'} {label}" for label in labels],
-            np.nan if scores else 0.0,
-            None
-            if cloud is None
-            else {target: own_rows(cloud, target)["mean_difference"].to_numpy(float) for target in batch},
-        )
-        yield tables.panel(
-            name, svg, n=len(entries), sentence=sentence, power=tables.title("fc_power"), plain=tables.title("fc")
-        )
+        tallies = (f"{target}: {_tally(part.dropna(subset='mean_difference'))}" for target, part in parts.items())
+        columns = ["mean_difference", "ci_low", "ci_high", "p_holm"]
+        values = {each: part.reindex(columns=columns, index=entries).to_numpy(float) for each, part in parts.items()}
+        svg = draw_rows(list(map(tables.title, entries)), values, [f"difference in {label}" for label in labels])
+        words = {"power": tables.title("fc_power"), "plain": tables.title("fc")}
+        yield tables.panel(name, svg, n=len(entries), sentence="; ".join(tallies), **words)
 
 
 def _batches(frame: pd.DataFrame) -> Iterator[list[str]]:
@@ -115,42 +89,37 @@ def _batches(frame: pd.DataFrame) -> Iterator[list[str]]:
     yield from (targets[start : start + BESIDE] for start in range(0, len(targets), BESIDE))
 
 
-def _screened(tables: GroupTables, refused: bool = False) -> pd.DataFrame:
-    screen = tables.rows("transform_screen")
-    wanted = (screen["status"] == "scored") != refused
-    return screen[wanted].drop_duplicates("representation") if refused else screen[wanted]
+def _scored(name: str, tables: GroupTables) -> pd.DataFrame:
+    frame = tables.rows(name)
+    return frame[frame["status"] == "scored"]
 
 
-def _controlled(tables: GroupTables, refused: bool = False) -> pd.DataFrame:
-    """Controls that were scored, or each that was refused, called in words."""
-    controls = tables.rows("spectral_controls")
-    known = {str(name): tables.title(name) for name in controls["representation"]}
-    words = {name: title if title != name else name.replace("_", " ") for name, title in known.items()}
-    wanted = controls[(controls["status"] == "scored") != refused]
-    named = wanted.assign(representation=wanted["representation"].map(words))
-    return named.drop_duplicates("representation") if refused else named
+def _refused(name: str, tables: GroupTables) -> pd.DataFrame:
+    """Each transform or control that was refused, once."""
+    frame = tables.rows(name)
+    return frame[frame["status"] != "scored"].drop_duplicates("representation")
 
 
 def _draw_screen(tables: GroupTables) -> Iterator[Panel]:
-    screen = _screened(tables)
-    yield from _draw_rows("transform_screen", screen[screen["representation"] != "fc_power"], tables, "transform")
+    screen = _scored("transform_screen", tables)
+    shown = screen[screen["representation"] != "fc_power"]
+    yield from _draw_differences("transform_screen", shown, tables, "transform")
 
 
 def _draw_controls(tables: GroupTables) -> Iterator[Panel]:
     """Score against the number of leading eigenvectors, raw and flattened, then every other control."""
-    controls = _controlled(tables)
+    controls = _scored("spectral_controls", tables)
     leading = controls[controls["control"].isin(("top_modes", "whole"))].sort_values("number", kind="stable")
     if (leading["control"] == "top_modes").any():
         words = {"raw": "raw eigenvalues", "power": f"flattened eigenvalues (λ^{tables.alpha:g})"}
         leading = leading.assign(weighting=leading["weighting"].map(words))
         yield from _draw_lines("leading", leading, "number", "fold_mean", tables, by="weighting", doubling=True)
-    cloud, power = controls[controls["control"] == RANDOM], controls["representation"] == tables.title("fc_power")
-    shown = controls[~controls["control"].isin((RANDOM, "top_modes")) & ~power]
-    yield from _draw_rows("controls", shown, tables, cloud=cloud if len(cloud) else None)
+    others = ~controls["control"].isin((RANDOM, "top_modes")) & (controls["representation"] != "fc_power")
+    yield from _draw_differences("controls", controls[others], tables, "representation")
 
 
 def _say_encoders(tables: GroupTables) -> Iterator[str]:
-    """Say which representation has the highest score of a target, and from which others it cannot be same apart."""
+    """Say which representation has the highest score of a target, and from which others it cannot be told apart."""
     scores, pairs = tables.rows("encoders"), tables.rows("encoder_comparisons")
     for target in targets_of(scores):
         best = own_rows(scores, target).sort_values("pooled", ascending=False, kind="stable").iloc[0]
@@ -168,14 +137,14 @@ def _say_encoders(tables: GroupTables) -> Iterator[str]:
         yield f"{target}: {highest}; {sentence}."
 
 
-def _draw_encoders(tables: GroupTables) -> Iterator[Panel]:
-    scores, pairs = tables.rows("encoders"), tables.titled(tables.rows("encoder_comparisons"))
-    yield from _draw_rows("encoder_folds", scores.dropna(subset="fold_mean"), tables, scores=True)
+def _draw_pairs(tables: GroupTables) -> Iterator[Panel]:
+    """Draw the pairs of representations, those with FC or its power first."""
+    pairs = tables.titled(tables.rows("encoder_comparisons"))
     if len(pairs):
         pairs = pairs.assign(pair=pairs["representation"] + " − " + pairs["reference"])
         plain = pairs[["representation", "reference"]].isin(["FC", tables.title("fc_power")]).any(axis=1)
         first = list(dict.fromkeys([*pairs.loc[plain, "pair"], *pairs["pair"]]))[:MOST_PAIRS]
-        yield from _draw_rows("encoder_pairs", pairs[pairs["pair"].isin(first)], tables, "pair")
+        yield from _draw_differences("encoder_pairs", pairs[pairs["pair"].isin(first)], tables, "pair")
 
 
 def _gains_of_power(tables: GroupTables) -> pd.DataFrame:
@@ -188,7 +157,7 @@ def _gains_of_power(tables: GroupTables) -> pd.DataFrame:
 
 def _say_sweep(tables: GroupTables) -> Iterator[str]:
     shared, pair = _gains_of_power(tables), f"{tables.title('fc_power')} against {tables.title('fc')}"
-    for target in targets_of(shared) if len(shared) else ():
+    for target in targets_of(shared):
         rows = own_rows(shared, target)
         atlases = count(len(rows), "parcellation")
         yield f"{target}: {pair} under {atlases}: {_tally(rows)} (p not corrected for their number)."
@@ -203,19 +172,18 @@ def _mean_of_sweep(tables: GroupTables) -> pd.DataFrame:
 # Curves
 
 
-def _lines(rows: pd.DataFrame, x: str, y: str, by: str, tables: GroupTables) -> dict[str, np.ndarray]:
+def _lines(rows: pd.DataFrame, x: str, y: str, by: str, tables: GroupTables) -> Curves:
     """Mean and standard deviation along a column, of each representation or whatever else there is a curve of."""
     parts = rows.groupby(by, sort=False)
     means = {tables.title(name): part.groupby(x)[y].agg(["mean", "std"]).reset_index() for name, part in parts}
     return {name: with_band(part) for name, part in means.items() if part["mean"].notna().any()}
 
 
-def _ends(lines: Mapping[str, np.ndarray]) -> str:
+def _ends(lines: Curves) -> str:
     """The first and the last value of each curve."""
+    ends = {name: line[[0, -1][: len(line)]] for name, line in lines.items()}
     return "; ".join(
-        f"{name} {line[0, 1]:.3f} at {line[0, 0]:g}"
-        + (f", {line[-1, 1]:.3f} at {line[-1, 0]:g}" if len(line) > 1 else "")
-        for name, line in lines.items()
+        f"{name} " + ", ".join(f"{point[1]:.3f} at {point[0]:g}" for point in both) for name, both in ends.items()
     )
 
 
@@ -225,28 +193,26 @@ def _draw_lines(
     """Draw means with one standard deviation along a column, a panel for each target, three a picture."""
     for batch in _batches(rows):
         lines = {target: _lines(own_rows(rows, target), x, y, by, tables) for target in batch}
-        label = {"fold_mean": "mean score of the folds", "accuracy": "share found", "auc": "AUC"}.get(y, y)
-        panels = [(target, label, ALONG.get(x, x), curves) for target, curves in lines.items()]
+        panels = [(target, IN_WORDS.get(y, y), IN_WORDS[x], curves) for target, curves in lines.items()]
         sentence = ". ".join(f"{target}: {_ends(curves)}" for target, curves in lines.items())
-        yield tables.panel(name, draw_curves(panels, **look), len(panels) > 1, sentence=sentence)
+        yield tables.panel(name, draw_curves(panels, **look), sentence=sentence)
 
 
-def _learned(tables: GroupTables) -> Iterator[tuple[str, str, pd.DataFrame, pd.DataFrame]]:
-    """Kind, column of the score, curves and gains of targets with one kind of score, then of identification."""
-    curves, gains = tables.rows("learning_curves"), tables.rows("learning_gains")
+def _learned(tables: GroupTables) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """Figure, column of the score and curves of targets with one kind of score, then of identification."""
+    curves, scans = tables.rows("learning_curves"), tables.rows("identification_curves")
     if len(curves):
         of_two = curves.groupby("target")["auc"].transform("count") > 0
         for score, part in (("r", curves[~of_two]), ("auc", curves[of_two])):
             if len(part):
-                yield "learning", score, part, gains[gains["target"].isin(part["target"])] if len(gains) else gains
-    scans, gains = tables.rows("identification_curves"), tables.rows("identification_gains")
+                yield "learning_curves", score, part
     if len(scans):
-        yield "identification", "accuracy", scans.assign(target="Identification"), gains.assign(target="Identification")
+        yield "identification_curves", "accuracy", scans.assign(target="Identification")
 
 
 def _say_curves(tables: GroupTables) -> Iterator[str]:
-    """Say the score with the fewest and with the most people, and with the shortest scans."""
-    for _, score, rows, _ in _learned(tables):
+    """Say the score with the fewest and with the most people."""
+    for _, score, rows in _learned(tables):
         for target in targets_of(rows)[:MOST_TARGETS]:
             full = own_rows(rows[rows["part"] == "full"], target)
             sentence = _ends(_lines(full, "n_people", score, "representation", tables)) or "not defined"
@@ -254,22 +220,13 @@ def _say_curves(tables: GroupTables) -> Iterator[str]:
 
 
 def _draw_learning(tables: GroupTables) -> Iterator[Panel]:
-    """Curves over people and over minutes, then the gains in every cell."""
-    for kind, score, rows, gains in _learned(tables):
+    """Curves over people and over minutes; what is gained in every cell is in the tables."""
+    for name, score, rows in _learned(tables):
         chance = {"auc": 0.5, "r": 0.0}.get(score, np.nan)
         whole = rows[rows["n_people"] == rows.groupby("target")["n_people"].transform("max")]
         for column, part in (("n_people", rows[rows["part"] == "full"]), ("minutes", whole)):
             if part[column].nunique() > 1:
-                yield from _draw_lines(f"{kind}_curves", part, column, score, tables, origin=chance, doubling=True)
-        if len(gains):
-            first = gains[["representation", "reference"]].eq(["fc_power", "fc"]).all(axis=1)
-            named = tables.titled(gains[first] if first.any() else gains)
-            lengths = ["whole scans" if missing(minutes) else f"{minutes:.3g} min" for minutes in named["minutes"]]
-            pairs = named["representation"] + " − " + named["reference"] + ", " + lengths
-            shown = named.assign(cell=pairs, gain=named["mean_difference"])
-            yield from _draw_lines(
-                f"{kind}_gains", shown, "n_people", "gain", tables, "cell", origin=0.0, doubling=True
-            )
+                yield from _draw_lines(name, part, column, score, tables, origin=chance, doubling=True)
 
 
 def _notes_of_curves(tables: GroupTables) -> Iterator[str]:
@@ -322,7 +279,7 @@ def _draw_exponent(tables: GroupTables) -> Iterator[Panel]:
 
 def _say_spectrum(tables: GroupTables) -> Iterator[str]:
     means, power = tables.facts("spectrum_path").get("Means", {}), tables.title("fc_power")
-    people = count_people(tables.rows("spectrum_path")["participant_id"].nunique())
+    people = count(tables.rows("spectrum_path")["participant_id"].nunique(), "person")
     if {"participation_ratio", "participation_ratio_power"} <= set(means):
         yield (
             f"Over {people} the effective number of eigenvectors (participation ratio) goes from "
@@ -334,50 +291,31 @@ def _say_spectrum(tables: GroupTables) -> Iterator[str]:
 def _more_of_spectrum(tables: GroupTables) -> Iterator[str]:
     if clipped := int(tables.facts("spectrum_path").get("RankDeficient", 0)):
         yield (
-            f"{count_people(clipped)} {'has' if clipped == 1 else 'have'} connectomes of incomplete rank "
-            "(fewer independent volumes than parcels): eigenvalues that are zero to rounding stay zero."
+            f"Connectomes of incomplete rank (fewer independent volumes than parcels): {count(clipped, 'person')}; "
+            "eigenvalues that are zero to rounding stay zero."
         )
     yield "This describes the connectomes; it does not say whether they predict anything."
 
 
 def _draw_spectrum(tables: GroupTables) -> Iterator[Panel]:
-    """The figures of the spectrum: histograms and ranks, one connectome, the path from the identity, the sphere."""
-    histogram, ranks, table = (tables.rows(f"spectrum_{name}") for name in ("histogram", "ranks", "matrices"))
-    if len(histogram) and len(ranks):
+    """Eigenvalues at several exponents, one connectome at each, and the path from the identity."""
+    ranks, values = tables.rows("spectrum_ranks"), tables.rows("spectrum_matrices")
+    if len(ranks):
+        ranks = ranks[ranks["mean"] > 0].assign(mean=lambda rows: np.log10(rows["mean"]))
         shown = [alpha for alpha in dict.fromkeys((1.0, tables.alpha, 0.6, 0.1)) if (ranks["alpha"] == alpha).any()]
-        panels = []
-        for title, y, x, rows, columns in (
-            ("Where the eigenvalues lie", "eigenvalues, of 1", "log₁₀ of the eigenvalue", histogram, ["low", "share"]),
-            ("Mean eigenvalue by rank", "log₁₀ of the eigenvalue", "rank", ranks, ["rank", "mean"]),
-        ):
-            rows = rows[rows[columns[1]] > 0]
-            rows = rows.assign(mean=np.log10(rows["mean"])) if rows is not histogram and "mean" in rows else rows
-            parts = {f"α = {alpha:g}": rows.loc[rows["alpha"] == alpha, columns] for alpha in shown}
-            panels.append(
-                (title, y, x, {name: part.to_numpy(dtype=float) for name, part in parts.items() if len(part)})
-            )
-        yield tables.panel("spectra", draw_curves(panels), drawn=", ".join(f"{alpha:g}" for alpha in shown))
-    if len(table):
-        matrices = {float(str(a)): square(part, "parcel", "other", "value")[1] for a, part in table.groupby("alpha")}
-        # one scale, which the first and the last do not set
-        beside = np.abs(
-            np.concatenate([matrix[np.triu_indices(len(matrix), 1)] for matrix in list(matrices.values())[1:-1]])
-        )
-        titled = {f"α = {alpha:g}{' (FC)' if alpha == 1 else ''}": matrix for alpha, matrix in matrices.items()}
-        svg = draw_matrices(titled, (), max(float(np.percentile(beside, 95)), 1e-6), columns=len(titled))
-        person = str(tables.facts("spectrum_matrices").get("Person", "one person"))
-        yield tables.panel("spectrum_matrices", svg, person=person, exponents=", ".join(f"{a:g}" for a in matrices))
-    yield _draw_path(tables)
-    sphere = tables.rows("spectrum_sphere")
-    if len(sphere) and (sphere["radius"] > 0).all():
-        modes = {
-            "FC" if alpha == 1 else tables.title("fc_power"): (part[["x", "y"]].to_numpy(float), part["radius"].iloc[0])
-            for alpha, part in sphere.groupby("alpha", sort=False)
+        curves = {f"α = {a:g}": ranks.loc[ranks["alpha"] == a, ["rank", "mean"]].to_numpy(float) for a in shown}
+        svg = draw_curves([("", "log₁₀ of the eigenvalue", "rank", curves)])
+        yield tables.panel("spectra", svg, drawn=", ".join(f"{alpha:g}" for alpha in shown))
+    if len(values):
+        matrices = {
+            f"α = {alpha:g}{' (FC)' if alpha == 1 else ''}": square(part, "parcel", "other", "value")[1]
+            for alpha, part in values.groupby("alpha")
         }
-        outside = [f"{name}: {(np.linalg.norm(at, axis=1) > radius).sum()}" for name, (at, radius) in modes.items()]
-        yield tables.panel(
-            "spectrum_sphere", draw_sphere(modes), sentence="; ".join(outside), modes=" and ".join(modes)
-        )
+        person = str(tables.facts("spectrum_matrices").get("Person", "one person"))
+        svg = draw_matrices(matrices, ())
+        exponents = ", ".join(f"{alpha:g}" for alpha in sorted(set(values["alpha"])))
+        yield tables.panel("spectrum_matrices", svg, person=person, exponents=exponents)
+    yield _draw_path(tables)
 
 
 def _draw_path(tables: GroupTables) -> Panel:
@@ -392,13 +330,10 @@ def _draw_path(tables: GroupTables) -> Panel:
     ):
         means = {name: with_band(rows.groupby("alpha")[name].agg(["mean", "std"]).reset_index()) for name in columns}
         panels += [(title, label, "exponent α (1 is FC)", means)] if len(rows) else []
-    ratio = panels[0][-1]["participation_ratio"]
-    sentence = (
-        f"participation ratio {ratio[-1, 1]:.1f} at α = {ratio[-1, 0]:g}, {ratio[0, 1]:.1f} at α = {ratio[0, 0]:g}"
-    )
-    return tables.panel(
-        "spectrum_path", draw_curves(panels, mark=tables.alpha), alpha=f"{tables.alpha:g}", sentence=sentence
-    )
+    first, *_, last = panels[0][-1]["participation_ratio"]
+    sentence = f"participation ratio {last[1]:.1f} at α = {last[0]:g}, {first[1]:.1f} at α = {first[0]:g}"
+    svg = draw_curves(panels, mark=tables.alpha)
+    return tables.panel("spectrum_path", svg, alpha=f"{tables.alpha:g}", sentence=sentence)
 
 
 CHAPTERS = {
@@ -406,7 +341,10 @@ CHAPTERS = {
     "screen": Chapter(
         "Transforms of the connectome",
         "transform_screen",
-        (("transform_screen", _screened), ("refused_transforms", lambda tables: _screened(tables, refused=True))),
+        (
+            ("transform_screen", lambda tables: _scored("transform_screen", tables)),
+            ("refused_transforms", lambda tables: _refused("transform_screen", tables)),
+        ),
         lambda tables: _compared("transform_screen", "transform", tables),
         draw=_draw_screen,
     ),
@@ -414,8 +352,8 @@ CHAPTERS = {
         "Where the gain comes from",
         "spectral_controls",
         (
-            ("controls", _controlled),
-            ("refused_controls", lambda tables: _controlled(tables, refused=True)),
+            ("controls", lambda tables: _scored("spectral_controls", tables)),
+            ("refused_controls", lambda tables: _refused("spectral_controls", tables)),
             "spectral_matched",
         ),
         lambda tables: _compared("spectral_controls", "control", tables),
@@ -434,7 +372,7 @@ CHAPTERS = {
         "parcellation_sweep",
         (("parcellation_sweep", _mean_of_sweep), "parcellation_gains", "parcellation_comparisons"),
         _say_sweep,
-        draw=lambda tables: _draw_rows("parcellation_gains", _gains_of_power(tables), tables, "atlas"),
+        draw=lambda tables: _draw_differences("parcellation_gains", _gains_of_power(tables), tables, "atlas"),
     ),
     "encoders": Chapter(
         "Comparison of encoders",
@@ -442,7 +380,7 @@ CHAPTERS = {
         ("encoders", "encoder_pairs"),
         _say_encoders,
         lambda tables: _facts(tables, "encoders", "Probe", "InputsNotKnown"),
-        _draw_encoders,
+        _draw_pairs,
     ),
     "spectrum": Chapter("The spectrum", "spectrum_path", (), _say_spectrum, _more_of_spectrum, _draw_spectrum),
 }

@@ -2,82 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
 
 from fcpower_bids.cohort.inclusion import PARCEL
-from fcpower_bids.reports.charts import draw_brain, draw_curves, short
+from fcpower_bids.reports.charts import draw_curves, short
 from fcpower_bids.reports.cohort import analyses
-from fcpower_bids.reports.cohort.findings import describe_finding, describe_identification, find_targets, unseen_best
+from fcpower_bids.reports.cohort.findings import Finding, describe_identification, find_targets, unseen_best
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     Chapter,
+    Grid,
     GroupTables,
     Section,
     by_representation,
-    count,
-    count_people,
-    listed,
     missing,
     own_rows,
     percent,
     square,
 )
 from fcpower_bids.reports.figures import draw_matrices
-from fcpower_bids.reports.page import Panel
-from fcpower_bids.schema import TABLES
+from fcpower_bids.reports.page import Panel, count, listed
 
-MOST_PREDICTED, MOST_SCATTERS = 12, 4
-MOST_BRAINS, MOST_DRAWN, MOST_EDGES = 6, 100, 10
+MOST_DRAWN_TARGETS, MOST_SCATTERS = 12, 4
+MOST_EDGES = 10
 FEW = 3
 """Parcels of a reason that are named."""
 NOTE = "note"
-BEFORE_CORRECTION = " Corrected for the number of representations, none of this is significant."
 ANSWERS = SINGLE, NETWORK = "Single connections", "No single connection, but a network of them,"
 """How the sentences begin that say that connections were found."""
 
 
 def make_chapter(anchor: str, tables: GroupTables) -> Iterator[Section]:
-    """Yield the sections of a chapter, the first with its anchor."""
+    """Yield the section of a chapter, if one of its tables has rows; of a check without findings, too."""
     chapter = CHAPTERS[anchor]
-    yield from chapter.sections(anchor, tables) if isinstance(chapter, Chapter) else chapter(tables)
+    if not any(len(tables.rows(name)) or (name == "check" and tables.has(name)) for name in chapter.needed.split()):
+        return
+    answers, grids = tuple(chapter.answer(tables)), list[Grid]()
+    for grid in chapter.grids:
+        grids += tables.grid(grid) if isinstance(grid, str) else tables.grid(grid[0], grid[1](tables))
+    sentences = (*answers, *chapter.more(tables))
+    yield Section(anchor, chapter.title, sentences, tuple(chapter.draw(tables)), tuple(grids), answers)
 
 
 # Who took part
 
 
-def _check(tables: GroupTables) -> Iterator[Section]:
-    """The findings of the check with consequence and remedy, and the suspicious pairs."""
-    if not tables.has("check"):
-        return
+def _say_check(tables: GroupTables) -> Iterator[str]:
     rows = tables.rows("check")
     serious = int((rows["level"] != NOTE).sum()) if len(rows) else 0
-    sentence = f"{count(serious, 'thing')} to look at, {count(len(rows) - serious, 'note')}."
-    sentence = sentence if serious else "Nothing was found that would mislead."
-    pairs = tables.grid("check_pairs") if len(rows) else ()
-    yield Section("check", "Check before the first model", (sentence,), (), (*tables.grid("check"), *pairs))
+    said = f"{count(serious, 'thing')} to look at, {count(len(rows) - serious, 'note')}."
+    if "check" not in tables.problems:
+        yield said if serious else "Nothing was found that would mislead."
 
 
-def _cohort(tables: GroupTables) -> Iterator[Section]:
-    """Who is in the cohort, and who and what was left out and why."""
-    excluded, scans, left_out = (tables.rows(name) for name in ("excluded", "scans", "left_out"))
-    if excluded.empty and scans.empty and left_out.empty:
-        return
-    kinds = excluded["what"].value_counts().items() if len(excluded) else ()
-    sentences = ["No person and no recording was left out at group level."]
-    sentences = ["Left out: " + ", ".join(count(int(n), str(kind)) for kind, n in kinds) + "."] if kinds else sentences
-    grids = [*tables.grid("left_out")]
-    grids += tables.grid("excluded", fold_parcels(excluded.fillna("n/a"))) if len(excluded) else ()
+def say_left_out(tables: GroupTables) -> str:
+    """``1 recording, 2 values``; nothing where none was left out."""
+    excluded = tables.rows("excluded")
+    kinds = excluded["what"].astype(str).value_counts().items() if len(excluded) else ()
+    return ", ".join(count(int(n), str(kind)) for kind, n in kinds)
+
+
+def _describe_cohort(tables: GroupTables) -> Iterator[str]:
+    left_out = say_left_out(tables)
+    yield f"Left out: {left_out}." if left_out else "No person and no recording was left out at group level."
+    yield from _describe_scans(tables)
     notes = (str(note) for table in ("scans", "prediction") for note in tables.facts(table).get("CohortNotes", []))
-    sentences += [*_describe_scans(tables), *dict.fromkeys(notes)]
-    yield Section("cohort", "Cohort", tuple(sentences), (), tuple(grids))
+    yield from dict.fromkeys(notes)
 
 
 def fold_parcels(excluded: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of ``excluded`` with one for all parcels of one reason, in the place of the first."""
+    if excluded.empty:
+        return excluded
     parcels = excluded.loc[excluded["what"] == PARCEL, "reason"].astype(str)
     parts = pd.DataFrame([reason.partition(": ") for reason in parcels], parcels.index, ["name", "_", "why"])
     folded = excluded.copy()
@@ -91,16 +90,15 @@ def fold_parcels(excluded: pd.DataFrame) -> pd.DataFrame:
 
 def _describe_scans(tables: GroupTables) -> Iterator[str]:
     """Length and motion of the scans that were used."""
-    scans, sentences = tables.rows("scans"), []
-    if not {"seconds", "mean_fd"} <= set(scans.columns):
-        return
-    minutes, motion = scans["seconds"].astype(float).dropna() / 60, scans["mean_fd"].astype(float).dropna()
-    if len(minutes):
-        sentences.append(f"{minutes.median():.1f} cleaned minutes (median; {minutes.min():.1f} to {minutes.max():.1f})")
-    if len(motion):
-        sentences.append(f"a mean FD of {motion.median():.2f} mm (median; {motion.min():.2f} to {motion.max():.2f})")
-    if sentences:
-        yield f"Scans have {' and '.join(sentences)}."
+    scans, said = tables.rows("scans"), []
+    for column, unit, text in (
+        ("seconds", 60, "{:.1f} cleaned minutes (median; {:.1f} to {:.1f})"),
+        ("mean_fd", 1, "a mean FD of {:.2f} mm (median; {:.2f} to {:.2f})"),
+    ):
+        known = scans[column].astype(float).dropna() / unit if column in scans else pd.Series(dtype=float)
+        said += [text.format(known.median(), known.min(), known.max())] if len(known) else []
+    if said:
+        yield f"Scans have {' and '.join(said)}."
 
 
 # Motion
@@ -132,41 +130,9 @@ def _draw_motion(tables: GroupTables) -> Iterator[Panel]:
 # Prediction
 
 
-def _prediction(tables: GroupTables) -> Iterator[Section]:
-    """Yield one section with the tables of all targets, and one per target that is drawn."""
-    findings = find_targets(tables)
-    if not findings:
-        return
-    lowest = {finding.target: float(np.nan_to_num(finding.p, nan=np.inf)) for finding in findings}
-    highest = {
-        finding.target: float(np.nan_to_num(finding.summary[finding.leading].iloc[0], nan=-np.inf))
-        for finding in findings
-    }
-    drawn, sentences = findings, list(_limits(tables.facts("prediction")))
-    if len(findings) > MOST_PREDICTED:
-        drawn = sorted(findings, key=lambda finding: (lowest[finding.target], -highest[finding.target]))[
-            :MOST_PREDICTED
-        ]
-        sentences.append(f"{len(drawn)} of {len(findings)} targets are drawn: the lowest p, then the highest scores.")
-    grids = [*tables.grid("prediction_summary", _summary(tables))]
-    for name in ("prediction_baselines", "comparisons", "reliability"):
-        grids += tables.grid(name)
-    yield Section("prediction", "Prediction of phenotypes", tuple(sentences), (), tuple(grids))
-    for number, finding in enumerate(drawn):
-        panels = (*_scatter(finding.target, tables), *_networks(finding.target, tables))
-        answer = tuple(describe_finding(finding, tables))
-        yield Section(f"target-{number}", f"Prediction of {finding.target}", answer, panels)
-
-
-def _summary(tables: GroupTables) -> pd.DataFrame:
-    """The rows of ``prediction_summary``, those of a target together."""
-    summary = tables.rows("prediction_summary")
-    order = {target: i for i, target in enumerate(dict.fromkeys(summary["target"]))}
-    return summary.sort_values("target", key=lambda name: name.map(order), kind="stable")
-
-
-def _limits(facts: Mapping[str, Any]) -> Iterator[str]:
+def _limits_of_prediction(tables: GroupTables) -> Iterator[str]:
     """What the folds and ComBat leave open; how they were made is in the methods text."""
+    facts = tables.facts("prediction")
     if not facts.get("FamilyColumn"):
         yield (
             "Relatives were not declared (--family-column); relatives on both sides of a split would raise the scores."
@@ -176,18 +142,36 @@ def _limits(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"Accepted by name though they look like one scan, and not kept together by the folds: {named}."
     if "Permutations" in facts:
         yield f"Permutations: {facts['Permutations']}"
-    if "Harmonisation" not in facts:
-        return
-    if left := facts["Harmonisation"]["PeopleTestedUnadjusted"]:
-        people = count_people(len(left))
-        yield f"Tested without ComBat, from sites too small or unseen in training: {people}."
-    if shared := facts.get("TargetsThatGoWithSites", {}):
+    if left := facts.get("Harmonisation", {}).get("PeopleTestedUnadjusted"):
+        yield f"Tested without ComBat, from sites too small or unseen in training: {count(len(left), 'person')}."
+    if "Harmonisation" in facts and (shared := facts.get("TargetsThatGoWithSites", {})):
         between = [f"{percent(about['Share'])} of the variance of {target}" for target, about in shared.items()]
         yield (
-            f"ComBat does not keep the target: it takes what target and site share ({listed(between, 4)} "
-            f"{'lies' if len(shared) == 1 else 'lie'} between sites), so that a lower score than without it does not "
-            "show that the site had made the score."
+            f"ComBat does not keep the target: it takes what target and site share (between sites: "
+            f"{listed(between, 4)}), so a lower score than without it does not show that the site had made the score."
         )
+
+
+def _summary(tables: GroupTables) -> pd.DataFrame:
+    """The rows of ``prediction_summary``, those of a target together."""
+    summary = tables.rows("prediction_summary")
+    order = {target: i for i, target in enumerate(dict.fromkeys(summary["target"]))} if len(summary) else {}
+    return summary.sort_values("target", key=lambda name: name.map(order), kind="stable") if order else summary
+
+
+def _draw_predictions(tables: GroupTables) -> Iterator[Panel]:
+    """Draw the targets with the lowest p, and then the highest scores."""
+
+    def rank(finding: Finding) -> tuple[float, float]:
+        score = float(finding.summary[finding.leading].iloc[0])
+        return float(np.nan_to_num(finding.p, nan=np.inf)), -float(np.nan_to_num(score, nan=-np.inf))
+
+    findings = find_targets(tables)
+    first = sorted(findings, key=rank)[:MOST_DRAWN_TARGETS]
+    for finding in findings:
+        if finding in first:
+            yield from _scatter(finding.target, tables)
+            yield from _networks(finding.target, tables)
 
 
 def _scatter(target: str, tables: GroupTables) -> Iterator[Panel]:
@@ -207,7 +191,7 @@ def _scatter(target: str, tables: GroupTables) -> Iterator[Panel]:
     if panels:
         without = " Observed is the residual of the covariates, fitted to the training people of each fold."
         words = {"sentence": "; ".join(sentences), "without": without if residual else "", "target": target}
-        yield tables.panel("scatter", draw_curves(panels, points=True), len(panels) > 1, **words)
+        yield tables.panel("scatter", draw_curves(panels, points=True), **words)
 
 
 def _networks(target: str, tables: GroupTables) -> Iterator[Panel]:
@@ -219,7 +203,7 @@ def _networks(target: str, tables: GroupTables) -> Iterator[Panel]:
             names, values = square(part, "network_a", "network_b", "importance")
             title = tables.title(name)
             svg = draw_matrices({title: values}, [(label, i, i + 1) for i, label in enumerate(names)])
-            yield tables.panel("importance_networks", svg, name_of=title, n=len(names))
+            yield tables.panel("importance_networks", svg, name_of=title, n=len(names), target=target)
 
 
 # Identification
@@ -245,7 +229,7 @@ def _say_edges(tables: GroupTables) -> Iterator[str]:
     for target, part in tables.rows("edges_summary").groupby("target", sort=False):
         names.setdefault(_answer_edges(part), []).append(str(target))
     for answer, targets in names.items():
-        yield answer.format(listed(targets))
+        yield answer.format(listed(targets, 6))
 
 
 def _warn_of_many_targets(tables: GroupTables) -> Iterator[str]:
@@ -264,50 +248,7 @@ def _answer_edges(part: pd.DataFrame) -> str:
         return f"{SINGLE} go with {{}}."
     if len(part) * part["p_component"].min() < SIGNIFICANT:
         return f"{NETWORK} goes with {{}}."
-    if part["p_component"].min() < SIGNIFICANT:
-        return (
-            "For {} no connection was found; a network of them stands out only before correction for representations."
-        )
     return "For {} no connection was found."
-
-
-def _draw_edges(tables: GroupTables) -> Iterator[Panel]:
-    """Significant edges in the outlines of a brain, where the places of the parcels are known."""
-    summary, facts, drawn = tables.rows("edges_summary"), tables.facts("edges"), 0
-    tried = summary.groupby("target")["target"].transform("size")  # representations in which networks were looked for
-    places, more = facts.get("Centroids", {}), facts.get("PositiveClasses", {})
-    for (_, row), n in zip(summary.iterrows(), tried, strict=True):
-        target, name = str(row["target"]), str(row["representation"])
-        parts = (by_representation(tables.rows(kind), target).get(name) for kind in ("edges_components", "edges"))
-        networks, edges = (pd.DataFrame() if part is None else part for part in parts)
-        if edges.empty:
-            continue
-        hits = networks.loc[networks["p_extent"] < SIGNIFICANT, "component"].tolist() if len(networks) else []
-        edges = edges[(edges["p_family_wise"] < SIGNIFICANT) | edges["component"].isin(hits)].head(MOST_DRAWN)
-        known = edges[edges["parcel_a"].isin(list(places)) & edges["parcel_b"].isin(list(places))]
-        drawn += len(known) > 0
-        if known.empty or drawn > MOST_BRAINS:
-            continue
-        ends = known[["parcel_a", "parcel_b"]].astype(str).to_numpy()
-        names = sorted(set(ends.ravel().tolist()))
-        joined = [(a, b) for a, b in np.searchsorted(names, ends).tolist()]
-        svg = draw_brain(
-            [places[name] for name in names], joined, known["t"].tolist(), TABLES["edges"].columns["t"].heading
-        )
-        alone = (edges["p_family_wise"] < SIGNIFICANT).all()
-        holds = row["p_max"] < SIGNIFICANT or n * row["p_component"] < SIGNIFICANT
-        yield tables.panel(
-            "edges",
-            svg,
-            n=count(len(known), "connection"),
-            target=target,
-            name_of=tables.title(name),
-            more=f"in {more[target]}" if target in more else "with more of it",
-            together="Each of them is significant by itself."
-            if alone
-            else "Of those in a network it is only known that some of them go with it.",
-            before="" if holds else BEFORE_CORRECTION,
-        )
 
 
 def _first_edges(name: str, tables: GroupTables) -> pd.DataFrame:
@@ -315,13 +256,24 @@ def _first_edges(name: str, tables: GroupTables) -> pd.DataFrame:
     return rows.groupby(["target", "representation"], sort=False).head(MOST_EDGES) if len(rows) else rows
 
 
-CHAPTERS: dict[str, Chapter | Callable[[GroupTables], Iterator[Section]]] = {
-    "check": _check,
-    "cohort": _cohort,
+CHAPTERS: dict[str, Chapter] = {
+    "check": Chapter("Check before the first model", "check", ("check", "check_pairs"), more=_say_check),
+    "cohort": Chapter(
+        "Cohort",
+        "excluded scans left_out",
+        ("left_out", ("excluded", lambda tables: fold_parcels(tables.rows("excluded").fillna("n/a")))),
+        more=_describe_cohort,
+    ),
     "motion": Chapter(
         "Motion and connectivity (QC-FC)", "qcfc_summary", ("qcfc_summary",), _say_motion, draw=_draw_motion
     ),
-    "prediction": _prediction,
+    "prediction": Chapter(
+        "Prediction of phenotypes",
+        "prediction_summary",
+        (("prediction_summary", _summary), "prediction_baselines", "comparisons", "reliability"),
+        more=_limits_of_prediction,
+        draw=_draw_predictions,
+    ),
     "sites": Chapter("Sites", "prediction_sites", ("prediction_sites",)),
     "edges": Chapter(
         "Connections that go with a phenotype",
@@ -333,7 +285,6 @@ CHAPTERS: dict[str, Chapter | Callable[[GroupTables], Iterator[Section]]] = {
         ),
         _say_edges,
         _warn_of_many_targets,
-        _draw_edges,
     ),
     "identification": Chapter(
         "Identification across sessions", "identification", ("identification",), more=describe_identification

@@ -18,14 +18,13 @@ from fcpower_bids.core.differences import POWER
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     GroupTables,
-    count,
-    count_people,
     missing,
     own_rows,
     percent,
     say_p,
     score_label,
 )
+from fcpower_bids.reports.page import count, show_number
 
 FOUND, NOT_FOUND, NOT_DECIDED, NOT_TESTED = "found", "not found", "not decided", "not tested"
 ONLY_SEEN = "only seen"
@@ -47,8 +46,8 @@ class Finding:
     summary: pd.DataFrame  # its rows of ``prediction_summary`` without encoders trained on these people, the best first
     leading: str  # the column of ``summary`` that says which is the best
     state: str  # whether the best of the permutation tests, corrected for representations and targets, is significant
-    p: float  # that p; NaN where there was no test
-    comparison: pd.Series | None  # the row of ``comparisons`` that sets FC^alpha against FC
+    p: float = math.nan  # that p; NaN where there was no test
+    comparison: pd.Series | None = None  # the row of ``comparisons`` that sets FC^alpha against FC
     added: Added | None = None  # what the best representation adds to what is known without a scan
     site: Mapping[str, Any] = field(default_factory=dict)  # ``Columns`` of sites it goes with, ``Score`` of them alone
     questions: int = 1  # targets that were tested together
@@ -78,18 +77,15 @@ class Finding:
         """Whether the score within sites leads, because these are held out."""
         return self.leading.endswith(WITHIN_MEAN)
 
+    @property
+    def tested(self) -> str:
+        """The column of the scores that the permutations are about."""
+        return self.leading if self.is_within else f"{self.score}_{POOLED_MEAN}"
+
     def pooled(self, representation: object) -> float:
         """Score of all predictions together; NaN without the representation."""
         rows = self.summary[self.summary["representation"] == str(representation)]
         return float(rows[f"{self.score}_{POOLED_MEAN}"].iloc[0]) if len(rows) else math.nan
-
-    def beside_site(self, so: str) -> str:
-        """``r 0.75 over all predictions together, and the site ('site') alone gives 0.84``."""
-        names = ", ".join(f"'{name}'" for name in self.site["Columns"])
-        alone = f"the site ({names}) alone gives {self.site['Score']:.2f}"
-        if missing(self.site["Score"]):
-            alone = f"it goes with the site ({names})"
-        return f"{self.label} {self.pooled(self.best):.2f} over all predictions together, {so} {alone}"
 
 
 def find_targets(tables: GroupTables) -> list[Finding]:
@@ -104,22 +100,21 @@ def find_targets(tables: GroupTables) -> list[Finding]:
         score = "auc" if part["auc_pooled_mean"].notna().any() else "r"
         leading, seen = f"{score}_{part['ranked_by'].iloc[0]}", seen_rows(part)
         if seen.all():
-            findings.append(Finding(name, score, part.reset_index(drop=True), leading, ONLY_SEEN, math.nan, None))
+            findings.append(Finding(name, score, part.reset_index(drop=True), leading, ONLY_SEEN))
             continue
         ranked = part[~seen].sort_values(leading, ascending=False, na_position="last", kind="stable")
-        best, few = float(ranked["p_max_targets"].min()), ranked["n_permutations"].max() < FEWEST_PERMUTATIONS
-        state = FOUND if best < SIGNIFICANT else NOT_TESTED if missing(best) else NOT_DECIDED if few else NOT_FOUND
-        pairs, known = own_rows(comparisons, name), own_rows(baselines, name)
+        ranked = ranked.reset_index(drop=True)
+        p, few = float(ranked["p_max_targets"].min()), ranked["n_permutations"].max() < FEWEST_PERMUTATIONS
+        state = FOUND if p < SIGNIFICANT else NOT_TESTED if missing(p) else NOT_DECIDED if few else NOT_FOUND
+        pairs, known, site = own_rows(comparisons, name), own_rows(baselines, name), sites.get(name, {})
         if len(pairs):
             pairs = pairs[(pairs["representation"] == "fc_power") & (pairs["reference"] == "fc")]
-        site = sites.get(name, {})
         if site:
             alone = known.loc[known["model"] == SITE, "value"] if len(known) else ()
             site = {**site, "Score": float(next(iter(alone), math.nan))}
         added = find_added(baselines, name, str(ranked["representation"].iloc[0]))
         pair = pairs.iloc[0] if len(pairs) else None
-        ranked = ranked.reset_index(drop=True)
-        findings.append(Finding(name, score, ranked, leading, state, best, pair, added, site, asked))
+        findings.append(Finding(name, score, ranked, leading, state, p, pair, added, site, asked))
     return findings
 
 
@@ -128,12 +123,12 @@ def known_people(tables: GroupTables) -> str:
     folds = tables.rows("prediction")
     if folds.empty:
         n = tables.facts("prediction").get("NumberOfPeople")
-        return count_people(n) if n else ""
+        return count(n, "person") if n else ""
     both = (folds["n_train"] + folds["n_test"]).groupby(folds["target"], sort=False).max()
     tested = folds.groupby(["target", "representation", "repeat"], sort=False)["n_test"].sum()
     known = np.maximum(both, tested.groupby("target", sort=False).max())
     low, high = int(known.min()), int(known.max())
-    return f"{low:,} to {count_people(high)}" if low < high else count_people(high)
+    return f"{low:,} to {count(high, 'person')}" if low < high else count(high, "person")
 
 
 # The answer for a target
@@ -141,68 +136,72 @@ def known_people(tables: GroupTables) -> str:
 
 def describe_finding(finding: Finding, tables: GroupTables) -> list[str]:
     """Say in plain sentences what was found for a target, starting with the answer."""
+    seen = own_rows(tables.rows("prediction_summary"), finding.target)
+    seen = seen[seen_rows(seen)] if len(seen) else seen
+    no_finding = [
+        f"{tables.title(row['representation'])} is no finding here: its encoder was trained on "
+        f"{row['n_trained']:.0f} of these people."
+        for _, row in seen.iterrows()
+    ]
     if finding.state == ONLY_SEEN:
-        return describe_seen_prediction(finding.target, tables)
-    if missing(finding.summary[finding.leading].iloc[0]):
-        where = "of all predictions together" if finding.is_pooled else "in any fold"
-        where = "within any site" if finding.is_within else where
-        return [f"The score is not defined {where}: {finding.target} cannot be judged."]
-    sentences = [_answer(finding), _highest(finding, tables)]
+        return no_finding
+    sentences = [f"{answer(finding, tables)}.", _over_folds(finding)]
     if finding.added is not None:
         clause = finding.added.clause(tables.title(finding.best))
         sentences.append(f"On the folds of the first repeat, {finding.label}: {clause}.")
     if finding.comparison is not None:
         sentences.append(describe_difference(finding.comparison, finding, tables))
-    return sentences + describe_seen_prediction(finding.target, tables)
+    return sentences + no_finding
 
 
-def _highest(finding: Finding, tables: GroupTables) -> str:
-    best, label = finding.summary.iloc[0], finding.label
-    mean, pooled, sd = (float(best[f"{finding.score}_{key}"]) for key in (FOLD_MEAN, POOLED_MEAN, "fold_sd"))
-    spread, text = "n/a" if missing(sd) else f"{sd:.2f}", f"Highest score: {tables.title(finding.best)},"
-    if finding.is_within:
-        within = f"{text} {label} within sites that are held out {best[finding.leading]:.2f}"
-        return f"{within}; all predictions together, offsets of sites included, {pooled:.2f}."
-    if not finding.is_pooled:
-        over = f"mean {label} over {best['n_folds']:.0f} folds {mean:.2f} (SD {spread})"
-        return f"{text} {over}; all predictions together {pooled:.2f}."
-    text = f"{text} {label} of all predictions together {pooled:.2f}"
-    if missing(mean):
-        return f"{text}; single folds have none."
-    return f"{text}; the mean over {best['n_folds']:.0f} small folds, {mean:.2f} (SD {spread}), is mostly noise."
-
-
-def _answer(finding: Finding) -> str:
-    tests = (int(finding.summary["p_max"].notna().sum()), "representation"), (finding.questions, "target")
-    text = " and ".join(count(number, what) for number, what in tests if number > 1)
-    corrected = f", corrected for {text}" if text else ""
+def answer(finding: Finding, tables: GroupTables) -> str:
+    """The best representation and its score, its test against chance, and what follows, in one line."""
+    if finding.state == ONLY_SEEN:
+        return "no score, since every encoder was trained on these people"
+    score, label = float(finding.summary[finding.tested].iloc[0]), finding.label
     n = int(finding.summary["n_permutations"].max())
-    smallest = ", the smallest that so many can give" if finding.p <= 1 / (1 + n) else ""
-    permuted = f"permutation {say_p(finding.p)}{corrected}, {n:,} permutations{smallest}"
-    if finding.state == NOT_TESTED:
-        return "Not tested against chance: no permutations were run (--permutations)."
-    if finding.state == NOT_DECIDED:
-        return (
-            f"Not decided: {n} permutations cannot give a p below {SIGNIFICANT:g} ({permuted}); {FEWEST_PERMUTATIONS} "
-            "would do, 1,000 are better (--permutations)."
-        )
-    if finding.site and finding.state == FOUND and finding.added is not None and not finding.added.adds:
-        return f"Better than chance within sites ({permuted}); nothing beyond what is known without a scan was shown."
-    if finding.site:
-        begin, joint = ("More than", "where") if finding.state == FOUND else ("Nothing beyond", "but")
-        return f"{begin} the site was shown: {finding.beside_site(joint)} (within sites, {permuted})."
-    if finding.state == FOUND:
-        return f"Predicted better than chance ({permuted})."
+    if missing(score):
+        return f"No score is defined (constant predictions or one class): {finding.target} cannot be judged"
     needed, powered = (float(finding.summary[name].max()) for name in ("score_needed", "score_powered"))
-    where = "within sites" if finding.is_within else "over all predictions together"
-    text = f"Nothing was found: no representation predicts it detectably better than chance ({permuted})."
-    if needed >= 1:
-        return f"{text} With so few people no {finding.label} is high enough to be found."
-    detected = "none is" if powered >= 1 else f"a true one of {powered:.2f} is"
-    return (
-        f"{text} The threshold was an observed {finding.label} of {needed:.2f} {where}, and {detected} found in 80 of "
-        "100 cohorts."
-    )
+    tests = (int(finding.summary["p_max"].notna().sum()), "representation"), (finding.questions, "target")
+    corrected = " and ".join(count(number, what) for number, what in tests if number > 1)
+    about = [
+        "within sites that are held out" if finding.is_within else "all predictions together",
+        f"chance stays below {needed:.2f} in 95 of 100 cohorts" if needed < 1 else "",
+        f"corrected for {corrected}" if corrected else "",
+        count(n, "permutation") + (", no smaller p is possible" if finding.p <= 1 / (1 + n) else ""),
+    ]
+    p = "" if missing(finding.p) else f", {say_p(finding.p)}"
+    told = "; ".join(text for text in about[: len(about) if p else 1] if text)
+    return f"{label} {score:.2f} with {tables.title(finding.best)}{p} ({told}): {_consequence(finding, powered)}"
+
+
+def _consequence(finding: Finding, powered: float) -> str:
+    if finding.state == NOT_TESTED:
+        return "not tested against chance, since no permutations were run (--permutations)"
+    if finding.state == NOT_DECIDED:
+        needed = f"{FEWEST_PERMUTATIONS} permutations would do, 1,000 are better (--permutations)"
+        return f"not decided, since so few permutations cannot give a p below {SIGNIFICANT:g}; {needed}"
+    if finding.site:
+        if finding.state == FOUND and finding.added is not None and not finding.added.adds:
+            return "better than chance within sites, but nothing beyond what is known without a scan was shown"
+        names = ", ".join(f"'{name}'" for name in finding.site["Columns"])
+        begin = "more than" if finding.state == FOUND else "nothing beyond"
+        return f"{begin} the site was shown; the site ({names}) alone gives {show_number(finding.site['Score'])}"
+    if finding.state == FOUND:
+        return "predicted better than chance"
+    if powered >= 1:
+        return f"nothing was found; of so few people no {finding.label} is high enough to be found"
+    return f"nothing was found; a true {finding.label} of {powered:.2f} is found in 80 of 100 cohorts"
+
+
+def _over_folds(finding: Finding) -> str:
+    best, score, small = finding.summary.iloc[0], finding.score, finding.is_pooled
+    keys = (f"{score}_{FOLD_MEAN}", f"{score}_fold_sd", f"{score}_{POOLED_MEAN}")
+    mean, sd, together = (show_number(best[key]) for key in keys)
+    folds = f"Over {best['n_folds']:.0f} {'small ' * small}folds: mean {finding.label} {mean} (SD {sd})"
+    offsets = ", offsets of sites included" * finding.is_within
+    return f"{folds}{', mostly noise' * small}; all predictions together {together}{offsets}."
 
 
 def describe_difference(row: pd.Series, finding: Finding, tables: GroupTables) -> str:
@@ -213,7 +212,6 @@ def describe_difference(row: pd.Series, finding: Finding, tables: GroupTables) -
         return f"{later} and {earlier} could not be compared."
     by_site = not missing(row.get("p_offset"))
     where = ", within sites that are held out" if by_site else ""
-    both = f"{later} and {earlier} differ{where}"
     of_all = finding.pooled(row["representation"]), finding.pooled(row["reference"])
     small = finding.is_pooled and not any(map(missing, of_all))
     numbers = (
@@ -224,15 +222,14 @@ def describe_difference(row: pd.Series, finding: Finding, tables: GroupTables) -
         numbers = f"{finding.label} of all predictions together {of_all[0]:.2f} against {of_all[1]:.2f}; {numbers}"
     if not missing(of_people):
         numbers += f"; squared errors over {'sites' if by_site else 'people'}, {say_p(of_people)}"
-    if small and p < SIGNIFICANT and (of_all[0] - of_all[1]) * row["mean_difference"] < 0:
-        opposite = "all predictions together and single folds point in opposite directions"
-        return f"It is not clear whether {both}: {opposite} ({numbers})."
-    if p < SIGNIFICANT and not of_people >= SIGNIFICANT:
+    opposite = small and (of_all[0] - of_all[1]) * row["mean_difference"] < 0
+    if p < SIGNIFICANT and not of_people >= SIGNIFICANT and not opposite:
         better = "better" if row["mean_difference"] > 0 else "worse"
         return f"{later} is {better} than {earlier}{where} ({numbers})."
     if p < SIGNIFICANT or of_people < SIGNIFICANT:
-        return f"It is not clear whether {both}: only one of two tests sees it ({numbers})."
-    return f"No evidence that {both} ({numbers}); {describe_power((row['ci_high'] - row['ci_low']) / 2, 2)}."
+        return f"It is not clear whether {later} and {earlier} differ{where}: the measures disagree ({numbers})."
+    power = describe_power((row["ci_high"] - row["ci_low"]) / 2, 2)
+    return f"No evidence that {later} and {earlier} differ{where} ({numbers}); {power}."
 
 
 def describe_power(needed: float, digits: int, unit: str = "") -> str:
@@ -263,14 +260,16 @@ def prediction_cautions(findings: Sequence[Finding], tables: GroupTables) -> Ite
     n = int(tables.facts("prediction").get("NumberOfPeople") or (folds["n_train"] + folds["n_test"]).max())
     if n < FEW_PEOPLE:
         yield (
-            f"Only {count_people(n)}: even without any cross-validation a single correlation is significant from "
+            f"Only {count(n, 'person')}: even without any cross-validation a single correlation is significant from "
             f"{smallest_correlation(n):.2f} on, and the scores below are very uncertain."
         )
-    if tested := small_folds(findings, tables):
+    sizes = folds.loc[folds["target"].isin([finding.target for finding in findings if finding.is_pooled]), "n_test"]
+    if len(sizes):
+        low, high = int(sizes.min()), int(sizes.max())
+        people = count(low, "person") if low == high else f"{low} to {high} people"
         yield (
-            f"Test folds of {tested}: the r of a single fold is mostly noise (with two people it can only be 1 or -1). "
-            "The score of all predictions together leads. Where there is nothing to predict it lies below "
-            "chance: a negative r is no relation turned round."
+            f"Test folds of {people}: the r of a single fold is mostly noise, so the score of all predictions together "
+            "leads. Where there is nothing to predict it lies below chance: a negative r is no relation turned round."
         )
     if not comparisons.empty and comparisons["n_distinct"].min() < FEW_FOLDS:
         n = int(comparisons["n_distinct"].min())
@@ -284,17 +283,6 @@ def prediction_cautions(findings: Sequence[Finding], tables: GroupTables) -> Ite
     skipped = sum(int(own_rows(folds, finding.target)[finding.score].isna().sum()) for finding in findings)
     if skipped:
         yield f"The score is not defined in {skipped} of {len(folds)} folds (constant values or one class); left out."
-
-
-def small_folds(findings: Sequence[Finding], tables: GroupTables) -> str:
-    """Say of how many people the folds are that are too small to be scored one by one; nothing where none are."""
-    folds = tables.rows("prediction")
-    small = [finding.target for finding in findings if finding.is_pooled] if len(folds) else []
-    if not small:
-        return ""
-    sizes = folds.loc[folds["target"].astype(str).isin(small), "n_test"]
-    low, high = int(sizes.min()), int(sizes.max())
-    return count_people(low) if low == high else f"{low} to {high} people"
 
 
 # Identification
@@ -318,13 +306,12 @@ def describe_identification(tables: GroupTables) -> list[str]:
     """Say how often each representation finds the person, the best first, and whether two of them differ."""
     sentences = []
     for _, row in unseen_best(tables).iterrows():
-        within = ""
+        within = trained = ""
         if not missing(row.get("chance_within")):
             within = (
                 f", within the own site {percent(row['chance_within'], 1)}; among people of the own site alone it "
                 f"finds {percent(row['accuracy_within'])}"
             )
-        trained = ""
         if str(row["representation"]).startswith(EMBEDDING) and "n_trained" in row:
             trained = " Its encoder was trained on none of these people."
             if missing(row["n_trained"]):
@@ -335,10 +322,15 @@ def describe_identification(tables: GroupTables) -> list[str]:
             f"people; chance {percent(row['chance'], 1)}{within}; permutation {say_p(float(row['p_permutation']))})."
             + trained
         )
-    sentences += [_describe_seen_identification(row, tables) for _, row in unseen_best(tables, seen=True).iterrows()]
-    names = seen_names(tables)
+    sentences += [
+        f"{tables.title(row['representation'])} is no finding here: its encoder was trained on "
+        f"{row['n_trained']:.0f} of these {row['n_people']:.0f} people ({percent(row['accuracy'])} of the searches "
+        "find the person)."
+        for _, row in unseen_best(tables, seen=True).iterrows()
+    ]
+    seen = set(unseen_best(tables, seen=True).get("representation", ()))
     for _, row in tables.rows("identification_comparisons").iterrows():
-        if names.isdisjoint({row["representation"], row["reference"]}):
+        if seen.isdisjoint({row["representation"], row["reference"]}):
             sentences.append(_describe_searches(row, tables))
     return sentences
 
@@ -347,21 +339,15 @@ def _describe_searches(row: pd.Series, tables: GroupTables) -> str:
     """Say whether two representations find other people."""
     later, earlier = tables.title(row["representation"]), tables.title(row["reference"])
     tested = (
-        f"{count(int(row['only_representation']), 'search', 'searches')} only {later} gets right, "
+        f"{count(row['only_representation'], 'search', 'searches')} only {later} gets right, "
         f"{row['only_reference']:.0f} only {earlier}; exact sign flips over people {say_p(float(row['p_people']))}"
     )
+    if row["p_people"] < SIGNIFICANT:
+        return f"{later} identifies {'better' if row['difference'] > 0 else 'worse'} than {earlier} ({tested})."
+    power = describe_power(100 * (row["ci_high"] - row["ci_low"]) / 2, 0, " points")
     if row["only_representation"] + row["only_reference"] < FEWEST_DIFFERENT:
-        return (
-            f"No evidence that {later} and {earlier} differ ({tested}); {FEWEST_DIFFERENT} people at least must differ "
-            f"for a p below {SIGNIFICANT:g}."
-        )
-    if row["p_people"] >= SIGNIFICANT:
-        needed = 100 * (row["ci_high"] - row["ci_low"]) / 2
-        return f"No evidence that {later} and {earlier} differ ({tested}); {describe_power(needed, 0, ' points')}."
-    return f"{later} identifies {'better' if row['difference'] > 0 else 'worse'} than {earlier} ({tested})."
-
-
-# Representations whose encoder was trained on the people that they describe
+        power = f"{FEWEST_DIFFERENT} people at least must differ for a p below {SIGNIFICANT:g}"
+    return f"No evidence that {later} and {earlier} differ ({tested}); {power}."
 
 
 def seen_rows(rows: pd.DataFrame) -> pd.Series:
@@ -369,28 +355,3 @@ def seen_rows(rows: pd.DataFrame) -> pd.Series:
     if "n_trained" not in rows:
         return pd.Series(False, index=rows.index)
     return rows["n_trained"].fillna(0) > 0
-
-
-def seen_names(tables: GroupTables) -> set[str]:
-    """Representations of the prediction or the identification whose encoder was trained on people there."""
-    parts = [tables.rows(name) for name in ("prediction_summary", "identification")]
-    return {str(name) for rows in parts if len(rows) for name in rows.loc[seen_rows(rows), "representation"]}
-
-
-def _describe_seen_identification(row: pd.Series, tables: GroupTables) -> str:
-    """One sentence instead of the score."""
-    return (
-        f"{tables.title(row['representation'])} is no finding here: its encoder was trained on "
-        f"{row['n_trained']:.0f} of these {row['n_people']:.0f} people ({percent(row['accuracy'])} of the searches "
-        "find the person)."
-    )
-
-
-def describe_seen_prediction(target: str, tables: GroupTables) -> list[str]:
-    """One sentence for every such representation of a target."""
-    rows = own_rows(tables.rows("prediction_summary"), target)
-    return [
-        f"{tables.title(row['representation'])} is no finding here: its encoder was trained on "
-        f"{row['n_trained']:.0f} of these people."
-        for _, row in (rows[seen_rows(rows)].iterrows() if len(rows) else ())
-    ]

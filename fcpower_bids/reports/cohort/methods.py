@@ -13,8 +13,9 @@ from fcpower_bids.analyses.spectrum.screen import PAPER_SCREEN
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import Facts, read_toml
 from fcpower_bids.reports.cohort.findings import known_people
-from fcpower_bids.reports.cohort.tables import GroupTables, count
+from fcpower_bids.reports.cohort.tables import GroupTables
 from fcpower_bids.reports.methods import fill, fill_part
+from fcpower_bids.reports.page import count
 from fcpower_bids.settings import command_of
 from fcpower_bids.settings.options import HOLD_OUT, is_composite
 from fcpower_bids.transforms.connectomes import TRANSFORMS
@@ -68,21 +69,15 @@ def group_methods(tables: GroupTables) -> str:
         "identification": tables.facts("identification") if "fingerprinting" in done else {},
     }
     motion = tables.facts("qcfc_summary") if "qc_fc" in done else {}
-    texts: dict[str, str] = {}
-    for analysis, table, name in PARAGRAPHS:
-        if analysis in done and len(tables.rows(table)):
-            texts[name] = fill_part(f"{name}.md", one=_describe(tables, table), chosen=chosen, **facts)
+    texts = {
+        name: fill_part(f"{name}.md", one=_describe(tables, table), chosen=chosen, **facts)
+        for analysis, table, name in PARAGRAPHS
+        if analysis in done and len(tables.rows(table))
+    }
     scans, excluded = tables.rows("scans"), tables.rows("excluded")
     kinds = excluded["what"].value_counts().to_dict() if len(excluded) else {}
-    edges = [tables.facts("edges_summary")] if EDGES in texts else []
-    features = next(
-        (
-            str(sidecar["FeaturesOfAPerson"])
-            for sidecar in (*facts.values(), *edges, motion)
-            if "FeaturesOfAPerson" in sidecar
-        ),
-        "",
-    )
+    sidecars = (*facts.values(), tables.facts("edges_summary") if EDGES in texts else {}, motion)
+    features = next((str(each["FeaturesOfAPerson"]) for each in sidecars if "FeaturesOfAPerson" in each), "")
     embedded = any(name.startswith("embedding") for name in chosen["representations"])
     places = map(str, chosen["derivatives"])
     names = [place.partition("=")[0] if "=" in place else Path(place).name for place in places]

@@ -10,12 +10,10 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from fcpower_bids.analyses.evaluate import POOLED_MEAN
-from fcpower_bids.analyses.sites import WITHIN
 from fcpower_bids.errors import Incomplete
 from fcpower_bids.outputs.group import ENDINGS
-from fcpower_bids.reports.charts import GREY, ROW_HEIGHT, ROW_WIDTH, draw_row_bars, reaching, rows_with_names, style
-from fcpower_bids.reports.cohort.chapters import ANSWERS, CHAPTERS, NOTE, make_chapter
+from fcpower_bids.reports.charts import draw_rows
+from fcpower_bids.reports.cohort.chapters import ANSWERS, CHAPTERS, NOTE, make_chapter, say_left_out
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
     NOT_DECIDED,
@@ -23,13 +21,13 @@ from fcpower_bids.reports.cohort.findings import (
     NOT_TESTED,
     ONLY_SEEN,
     Finding,
+    answer,
     describe_finding,
     describe_identification,
     find_targets,
     known_people,
     prediction_cautions,
     seen_rows,
-    small_folds,
     unseen_best,
 )
 from fcpower_bids.reports.cohort.methods import group_methods, read_choices
@@ -39,29 +37,22 @@ from fcpower_bids.reports.cohort.tables import (
     Grid,
     GroupTables,
     Section,
-    count,
-    count_people,
-    listed,
     missing,
     own_rows,
     percent,
     say_p,
 )
 from fcpower_bids.reports.methods import all_references, to_html, write_citations
-from fcpower_bids.reports.page import Panel, relative_link, render_page, show_number, write_page
-from fcpower_bids.settings import Settings, command_of
+from fcpower_bids.reports.page import Panel, count, listed, relative_link, render_page, show_number, write_page
+from fcpower_bids.settings import Places, command_of
 
 SHOWN = (*ENDINGS, ".json", ".toml", ".md", ".bib")
 """Files of the folder that the page leads to."""
-MOST_TARGETS, MOST_NAMED, MOST_SAID = 12, 3, 4
-DESCRIPTIONS = ("motion", "spectrum")
-"""Chapters that describe the cohort, whatever is asked of it."""
+MOST_TARGETS, MOST_NAMED = 12, 3
 ALARM = "alarm"
 FEW_IDENTIFIED = 20
 """Fewer people in the identification get a caution."""
 HEADLINE_WORDS = 20
-SPREAD = 0.42
-"""Half of a row of the first figure, which its representations share."""
 STATES = {
     FOUND: ("predicted", "{} can be predicted better than chance.", "{} can be predicted within sites."),
     NOT_FOUND: ("nothing found", "Nothing predicts {} detectably.", "Nothing beyond the site was shown for {}."),
@@ -133,7 +124,7 @@ def make_sections(tables: GroupTables) -> list[Section]:
     sections: list[Section] = []
     for anchor in CHAPTERS:
         try:
-            sections += list(make_chapter(anchor, tables))
+            sections += make_chapter(anchor, tables)
         except Exception as error:
             sentence = f"This part could not be made. {tables.explain(error, anchor)}"
             sections.append(Section(anchor, anchor.capitalize(), (sentence,)))
@@ -166,28 +157,26 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
     if identified := describe_identification(tables):
         answers.append(("Identification across sessions", tuple(identified), "identification"))
     further = tuple(
-        (section.title, answer, section.anchor) for section in sections for answer in section.answers[:MOST_TARGETS]
+        (section.title, text, section.anchor) for section in sections for text in section.answers[:MOST_TARGETS]
     )
-    serious = checked[checked["level"] != NOTE] if len(checked) else checked
-    cautions = [f"{row['finding']} {row['consequence']}" for row in serious.to_dict("records")]
+    serious = checked[checked["level"] != NOTE].to_dict("records") if len(checked) else []
+    cautions = [f"{row['finding']} {row['consequence']}" for row in serious]
     cautions += prediction_cautions(targets, tables)
     n = int(tables.facts("identification").get("NumberOfPeople", FEW_IDENTIFIED))
     if n < FEW_IDENTIFIED:
-        cautions.append(f"Identification among {count_people(n)} is easy; accuracy falls as the group grows.")
-    was_checked = tables.has("check")
+        cautions.append(f"Identification among {count(n, 'person')} is easy; accuracy falls as the group grows.")
     done = [name.replace("_", " ") for name in tables.done if name != "check"]
-    level = "stop" if not (answers or further or was_checked or done) else "caution" if cautions else "ok"
+    if not (answers or further or done or tables.has("check")):
+        return GroupVerdict("stop", "There are no results of the group level yet.", tuple(_facts(tables)))
     lines = _sentences(targets, tables, further)
     if not lines:
-        lines = ["There are no results of the group level yet."]
-        lines = ["The cohort was checked; no analysis was done."] if was_checked else lines
-        lines = [f"{listed(done, 4)}: done; the page has the tables."] if done else lines
-    alarms = int((checked["level"] == ALARM).sum()) if len(checked) else 0
-    if alarms:
+        only = "The cohort was checked; no analysis was done."
+        lines = [f"{listed(done, 4)}: done; the page has the tables." if done else only]
+    if alarms := sum(row["level"] == ALARM for row in serious):
         lines.insert(0, f"The check found {count(alarms, 'thing')} that would mislead; read it first.")
     room = [len(" ".join(lines[: n + 1]).split()) <= HEADLINE_WORDS for n in range(len(lines))]
     return GroupVerdict(
-        level,
+        "caution" if cautions else "ok",
         " ".join(lines[: max(1, sum(room))]),
         tuple(_facts(tables)),
         tuple(answers),
@@ -202,20 +191,11 @@ def short_answers(verdict: GroupVerdict, tables: GroupTables) -> list[str]:
     """Return the results as lines for a terminal: a number, its interval and p for each target and each analysis."""
     lines = []
     for finding in find_targets(tables):
-        if finding.state == ONLY_SEEN:
-            lines.append(f"{finding.target}: no score, since every encoder was trained on these people")
-            continue
-        where, name = " within sites" if finding.is_within else "", tables.title(finding.best)
-        column = finding.leading if finding.is_within else f"{finding.score}_{POOLED_MEAN}"
-        line = f"{finding.target}: {finding.label} {float(finding.summary[column].iloc[0]):.2f}{where} with {name}"
-        if not missing(finding.p):
-            needed = float(finding.summary["score_needed"].max())
-            line += f", {say_p(finding.p)} (chance stays below {needed:.2f} in 95 of 100 cohorts)"
-        lines.append(f"{line}: {finding.state}")
+        lines.append(f"{finding.target}: {answer(finding, tables)}")
         if finding.added is not None:
-            lines.append(f"  {finding.added.clause(name)}")
+            lines.append(f"  {finding.added.clause(tables.title(finding.best))}")
     lines += [sentence.removesuffix(".") for sentence in describe_identification(tables)]
-    lines += [f"{title}: {answer.removesuffix('.')}" for title, answer, _ in verdict.further]
+    lines += [f"{title}: {text.removesuffix('.')}" for title, text, _ in verdict.further]
     return [*lines, *(f"{label}: {value}" for label, value in verdict.facts if label.startswith("Left out"))]
 
 
@@ -236,27 +216,26 @@ def _sentences(targets: list[Finding], tables: GroupTables, further: Sequence[tu
             else f"{tables.title(best['representation'])} identifies {share} of the scans{within}."
         )
     lines += [text for _, text, anchor in further if anchor == "edges" and (not lines or text.startswith(ANSWERS))]
-    if not lines and further:
-        answered = list(dict.fromkeys(text for _, text, anchor in further if anchor not in DESCRIPTIONS))
-        lines += [*answered[:MOST_SAID], *(["More answers are below."] if len(answered) > MOST_SAID else [])]
+    if not lines and further:  # what only describes the cohort is no answer
+        lines = list(dict.fromkeys(text for _, text, anchor in further if anchor not in ("motion", "spectrum")))
         lines = lines or ["Nothing was predicted or identified; the cohort is described below."]
     return lines
 
 
 def _facts(tables: GroupTables) -> Iterator[tuple[str, str]]:
-    scans, excluded, left_out = (tables.rows(name) for name in ("scans", "excluded", "left_out"))
+    scans, left_out = tables.rows("scans"), tables.rows("left_out")
     if len(scans):
-        yield "In the cohort", f"{count_people(scans['participant_id'].nunique())}, {count(len(scans), 'scan')}"
+        people = count(scans["participant_id"].nunique(), "person")
+        yield "In the cohort", f"{people}, {count(len(scans), 'scan')}"
     if predicted := known_people(tables):
         yield "Prediction", predicted
     facts = tables.facts("identification")
     if "NumberOfPeople" in facts:
-        yield "Identification", f"{count_people(facts['NumberOfPeople'])}, {count(int(facts['NumberOfScans']), 'scan')}"
+        yield "Identification", f"{count(facts['NumberOfPeople'], 'person')}, {count(facts['NumberOfScans'], 'scan')}"
     if len(left_out):
         states = left_out["state"].astype(str).value_counts()
         yield "Analyses without tables", ", ".join(f"{n} {state}" for state, n in states.items())
-    kinds = excluded["what"].astype(str).value_counts().items() if len(excluded) else ()
-    yield "Left out", ", ".join(count(int(n), str(kind)) for kind, n in kinds) or "nothing"
+    yield "Left out", say_left_out(tables) or "nothing"
 
 
 # The first figures, and the table of targets
@@ -266,116 +245,74 @@ def first_figures(findings: Sequence[Finding], tables: GroupTables) -> tuple[Pan
     """Return the figures of prediction, one per kind of score, and of identification."""
     kinds: dict[str, list[Finding]] = {}
     for finding in findings:
-        kinds.setdefault(finding.label, []).append(finding)
+        if finding.state != ONLY_SEEN:
+            kinds.setdefault(finding.label, []).append(finding)
     return (*(_draw_scores(some[:MOST_TARGETS], tables) for some in kinds.values()), *_draw_identification(tables))
 
 
 def _draw_scores(findings: Sequence[Finding], tables: GroupTables) -> Panel:
-    """Draw a row per target: a mark per representation, shaded up to the score that chance may give."""
-    first, kind = findings[0], findings[0].score
-    column = first.leading if first.is_within else f"{kind}_{POOLED_MEAN}"  # what the permutations are about
-    rows = pd.concat([finding.summary.assign(target=finding.target) for finding in findings])
-    table = rows.pivot(index="target", columns="representation", values=[column, "score_needed"])
-    table = table.loc[[finding.target for finding in findings]].astype(float)
-    looks = {name: style(number) for number, name in enumerate(sorted(table[column]))}
-    order = table[column].mean().sort_values(ascending=False, kind="stable").index
-    values, needed = (table[name][order].to_numpy() for name in (column, "score_needed"))
-    without = np.array([np.nan if finding.added is None else finding.added.alone for finding in findings])
-    scale, titles = reaching(values, without, needed, first.chance), list(map(tables.title, order))
-    key = {title: looks[name] for title, name in zip(titles, order, strict=True)}
-    sheet, (chart,) = rows_with_names([finding.target for finding in findings], {"": scale}, ROW_WIDTH, ROW_HEIGHT, key)
-    heights = -np.arange(len(findings), dtype=float)
-    places = np.linspace(SPREAD, -SPREAD, 2 * len(titles) + 1)[1::2]
-    for (row, lane), end in np.ndenumerate(needed):
-        chart.shade(heights[row] + places[lane], end, half=0.8 * SPREAD / len(titles))
-    chart.upright(first.chance, GREY, 0.9, "4 2")
-    for lane, name in enumerate(order):
-        chart.marks(values[:, lane], heights + places[lane], looks[name][0], 30, looks[name][1])
-    chart.marks(without, heights, "#000", 26, "X")
+    """Draw a row per target and representation: the score, and a line over the scores that chance gives."""
+    first, rows, titles, numbers = findings[0], [], [], []
+    for finding in findings:
+        shown = finding.summary.sort_values(first.tested, ascending=False, kind="stable")
+        names = list(map(tables.title, shown["representation"]))
+        titles += [f"{finding.target}, {name}" if len(findings) > 1 else name for name in names]
+        rows.append(shown.assign(chance=first.chance)[[first.tested, "chance", "score_needed", "p_max_targets"]])
+        scores = ", ".join(map("{} {}".format, names, map(show_number, shown[first.tested])))
+        numbers.append(f"{finding.target}: {scores}")
     label = f"{first.label} {'within sites' if first.is_within else 'of all predictions together'}"
-    chart.frame_below(label, most=6)
-    text = "One mark per representation; the dashed line is guessing."
-    if np.isfinite(needed).any():
-        text += " A score in the shaded range of its representation could have come by chance."
-    if np.isfinite(without).any():
-        text += " The cross is the score of columns that are known without a scan."
-    texts = (", ".join(map("{} {}".format, titles, map(show_number, row))) for row in values)
-    numbers = "; ".join(f"{finding.target}: {scores}" for finding, scores in zip(findings, texts, strict=True))
-    sources = tables.links("prediction_summary", "prediction_baselines")
-    return Panel(f"Prediction ({first.label})", text, sheet.svg(), f"{label}, by target. {numbers}.", sources=sources)
+    svg = draw_rows(titles, {"": pd.concat(rows).to_numpy(dtype=float)}, [label], [first.chance])
+    text = (
+        "The line of a row covers what chance gives in 95 of 100 cohorts; triangles: better than chance, "
+        "corrected for representations and targets (p < 0.05). Dashed: guessing."
+    )
+    alt = f"{label}, by target. {'; '.join(numbers)}."
+    return Panel(f"Prediction ({first.label})", text, svg, alt, sources=tables.links("prediction_summary"))
 
 
 def _draw_identification(tables: GroupTables) -> Iterator[Panel]:
     rows = unseen_best(tables)
     if rows.empty:
         return
-    looks = {name: style(number)[0] for number, name in enumerate(sorted(rows["representation"]))}
-    titles, numbers = list(map(tables.title, rows["representation"])), rows.select_dtypes("number").astype(float)
-    within = numbers["accuracy_within"].to_numpy()
-    svg = draw_row_bars(
-        titles,
-        numbers["accuracy"].to_numpy(),
-        "share of scans recognised",
-        (numbers["ci_low"].to_numpy(), numbers["ci_high"].to_numpy()),
-        (numbers["chance"].to_numpy(), numbers["chance_within"].to_numpy()),
-        within,
-        [looks[name] for name in rows["representation"]],
-    )
+    titles = list(map(tables.title, rows["representation"]))
+    values = rows.assign(p=np.nan)[["accuracy", "ci_low", "ci_high", "p"]].to_numpy(dtype=float)
+    svg = draw_rows(titles, {"": values}, ["share of scans recognised"], [float(rows["chance"].iloc[0])])
     text = (
         "Scans whose most similar scan of another session is of the same person, with their interval; dashed: guessing."
     )
-    if np.isfinite(within).any():
-        text += " The diamond and the second dashed line are among people of the own site."
-    shares = ", ".join(map("{} {}".format, titles, map(percent, rows["accuracy"])))
-    yield Panel(
-        "Identification", text, svg, f"Share of scans recognised: {shares}.", sources=tables.links("identification")
-    )
+    alt = f"Share of scans recognised: {', '.join(map('{} {}'.format, titles, map(percent, rows['accuracy'])))}."
+    yield Panel("Identification", text, svg, alt, sources=tables.links("identification"))
 
 
 def targets_by_representation(findings: Sequence[Finding], tables: GroupTables) -> Grid | None:
     """Return the table, a row per target; None where nothing was predicted."""
     if not findings:
         return None
-    summary = tables.rows("prediction_summary")
-    names, rows = [str(name) for name in summary["representation"].unique()], []
-    sites = tables.rows("prediction_sites")
-    sites = sites[sites["over"] == WITHIN].drop_duplicates(["target", "representation"]) if len(sites) else sites
+    summary, rows = tables.rows("prediction_summary"), []
+    names = [str(name) for name in summary["representation"].unique()]
     for finding in findings:
-        part = own_rows(summary, finding.target)
-        scores = dict(zip(part["representation"].astype(str), part[finding.leading], strict=True))
-        seen = set(part["representation"].astype(str)[seen_rows(part)])
-        best = "" if finding.state == ONLY_SEEN else finding.best
-        verdict = STATES[finding.state][0]
+        part = own_rows(summary, finding.target).assign(seen=seen_rows).set_index("representation")
+        cells = []
+        for name in names:
+            best = finding.state != ONLY_SEEN and name == finding.best
+            shown = _score_cell(part[finding.leading].get(name), best)
+            cells.append(Cell("trained on them", "n/a") if part["seen"].get(name) else shown)
+        verdict, added = STATES[finding.state][0], finding.added
         verdict = BESIDE_SITE.get(finding.state, verdict) if finding.site else verdict
-        if finding.state == FOUND and finding.added is not None and not missing(finding.added.p):
-            verdict = "predicted" if finding.added.adds else "predicted; nothing beyond what is known"
-        cells = [
-            Cell("trained on them", "n/a") if name in seen else _score_cell(scores.get(name), name == best)
-            for name in names
-        ]
-        label = f"{finding.label}, all predictions" if finding.is_pooled else finding.label
+        if finding.state == FOUND and added is not None and not missing(added.p):
+            verdict = "predicted" if added.adds else "predicted; nothing beyond what is known"
+        over = (
+            ", all predictions" if finding.is_pooled else ", within sites" if finding.is_within else ", mean of folds"
+        )
         p = "" if missing(finding.p) else f" ({say_p(finding.p)})"
-        beside = [None if finding.added is None else finding.added.alone]
-        if len(sites):
-            within = own_rows(sites, finding.target).set_index("representation")["value"]
-            beside += [finding.pooled(finding.best), within.get(finding.best)]
-        rows.append((Cell(finding.target), Cell(label), *cells, Cell(verdict + p), *map(_score_cell, beside)))
-    leads = "Mean over the folds"
-    if any(finding.is_within for finding in findings):
-        leads = "Score within sites, which are held out"
-    elif tested := small_folds(findings, tables):
-        leads = f"Score of all predictions together, since a mean over folds of {tested} is mostly noise"
-        if not all(finding.is_pooled for finding in findings):
-            leads = f"Mean over the folds, or where it says 'all predictions' the {leads[0].lower()}{leads[1:]}"
+        without = _score_cell(None if added is None else added.alone)
+        rows.append((Cell(finding.target), Cell(finding.label + over), *cells, Cell(verdict + p), without))
     text = (
-        f"{leads}; the best representation of a target is bold. The p of the verdict is corrected for the number of "
+        "The best representation of a target is bold. The p of the verdict is corrected for the number of "
         "representations and targets. Without a scan: the best of the site, and of all that is known together."
     )
-    header = ["Target", "Score", *map(tables.title, names), "Verdict", "Without a scan"]
-    if len(sites):
-        header += ["All predictions", "Within sites"]
-        text += " All predictions: the best representation's score of them together. Within sites: among people of one."
-    return Grid("", text, tuple(header), tuple(rows), tables.links("prediction_summary", "prediction_baselines"))
+    header = ("Target", "Score", *map(tables.title, names), "Verdict", "Without a scan")
+    return Grid("", text, header, tuple(rows), tables.links("prediction_summary", "prediction_baselines"))
 
 
 def _score_cell(score: float | None, best: bool = False) -> Cell:

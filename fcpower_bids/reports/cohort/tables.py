@@ -21,6 +21,7 @@ from fcpower_bids.outputs.names import short_name
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.reports.page import Panel, look_up, make_panel, relative_link, show_number
+from fcpower_bids.reports.page import count as count
 from fcpower_bids.schema import TABLES, Column, TableSpec
 from fcpower_bids.settings import Settings
 
@@ -148,7 +149,7 @@ class GroupTables:
             return f"embedding {encoder}"
         exponent = "α" if math.isnan(self.alpha) else f"{self.alpha:g}"
         known = {"fc": "FC", "fc_power": f"FC^{exponent}", "fc_nested": "FC^α, α chosen in each fold"}
-        return known.get(name) or (short_name(name) if name.startswith("atlas-") else name)
+        return known.get(name) or (short_name(name) if name.startswith("atlas-") else name.replace("_", " "))
 
     def titled(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Call the representations and atlases of a table as people call them."""
@@ -166,10 +167,10 @@ class GroupTables:
         """A participant, linked to their page."""
         return Cell(str(name), str(name), self.pages.get(str(name), ""))
 
-    def panel(self, name: str, svg: str, wide: bool | None = None, **words: Any) -> Panel:
+    def panel(self, name: str, svg: str, **words: Any) -> Panel:
         """Return the figure of this name in ``panels.yml``, whose words have gaps for these."""
         sources = self.links(*look_up("panels", name).get("sources", "").split())
-        return make_panel("panels", name, svg, sources, wide, **words)
+        return make_panel("panels", name, svg, sources, **words)
 
     def grid(self, name: str, rows: pd.DataFrame | None = None) -> Iterator[Grid]:
         """Yield the table of this name in ``grids.yml``, if it has rows; without ``rows`` those of its file."""
@@ -186,11 +187,6 @@ class GroupTables:
         yield make_grid(shown, columns, about.get("title", ""), text, self.links(*sources), cells)
 
 
-def nothing(tables: GroupTables) -> tuple[()]:
-    """Neither sentences nor drawings nor tables."""
-    return ()
-
-
 Rule = Callable[[GroupTables], Iterable[str]]
 
 
@@ -200,19 +196,9 @@ class Chapter(NamedTuple):
     title: str
     needed: str  # tables
     grids: Sequence[str | tuple[str, Callable[[GroupTables], pd.DataFrame]]] = ()  # of grids.yml, and their rows
-    answer: Rule = nothing  # sentences that the first lines quote
-    more: Rule = nothing  # sentences that they do not quote
-    draw: Callable[[GroupTables], Iterable[Panel]] = nothing
-
-    def sections(self, anchor: str, tables: GroupTables) -> Iterator[Section]:
-        """Yield the section, with its anchor."""
-        if not any(len(tables.rows(name)) for name in self.needed.split()):
-            return
-        answers, grids = tuple(self.answer(tables)), list[Grid]()
-        for grid in self.grids:
-            grids += tables.grid(grid) if isinstance(grid, str) else tables.grid(grid[0], grid[1](tables))
-        sentences = (*answers, *self.more(tables))
-        yield Section(anchor, self.title, sentences, tuple(self.draw(tables)), tuple(grids), answers)
+    answer: Rule = lambda tables: ()  # sentences that the first lines quote
+    more: Rule = lambda tables: ()  # sentences that they do not quote
+    draw: Callable[[GroupTables], Iterable[Panel]] = lambda tables: ()
 
 
 def read_long(path: Path, spec: TableSpec) -> pd.DataFrame:
@@ -280,24 +266,6 @@ def missing(value: Any) -> bool:
     return value is None or value != value
 
 
-def count(number: int, noun: str, many: str = "") -> str:
-    """``1 scan``, ``2 scans``."""
-    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
-
-
-def count_people(number: float) -> str:
-    """``1 person``, ``2 people``."""
-    return count(int(number), "person", "people")
-
-
-def listed(words: Iterable[str], most: int = 6) -> str:
-    """``a, b and c``; after so many words the number of the others."""
-    words = list(words)
-    if len(words) > most:
-        return ", ".join(words[:most]) + f" and {len(words) - most} more"
-    return " and ".join(([", ".join(words[:-1])] if len(words) > 1 else []) + words[-1:])
-
-
 def score_label(score: object) -> str:
     """A score as a sentence calls it."""
     return {"auc": "AUC", "accuracy": "accuracy"}.get(str(score), "r")
@@ -308,7 +276,7 @@ def score_label(score: object) -> str:
 
 def targets_of(frame: pd.DataFrame) -> list[str]:
     """Targets in the order of the table."""
-    return list(dict.fromkeys(frame["target"].astype(str)))
+    return list(dict.fromkeys(frame["target"].astype(str))) if len(frame) else []
 
 
 def own_rows(frame: pd.DataFrame, target: str) -> pd.DataFrame:
