@@ -92,7 +92,7 @@ class LoadedCohort:
         `representation` is as ``--representations`` has it: "fc", "fc_power" (edges times sqrt(2)), a transform, or
         "embedding:LABEL".
         """
-        settings = dataclasses.replace(self._settings, representations=(representation,))
+        settings = self._settings.changed(representations=(representation,))
         (name,) = expand_names(self._cohort, settings)
         return np.asarray(next(build_representations(self._cohort, self._rows, (name,), settings)).features()[:])
 
@@ -117,7 +117,7 @@ class LoadedCohort:
 
         names = sorted(set(self.names))
         alike = list(check_cohort(self._cohort, self._settings)[1])
-        joined = join_families(self._labels(self._settings.family_column, "family", names), names, alike)
+        joined = join_families(self._labels(self._settings.group.family_column, "family", names), names, alike)
         of_person = dict(zip(names, names if joined is None else joined.tolist(), strict=True))
         return np.array([of_person[name] for name in self.names])
 

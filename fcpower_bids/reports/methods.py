@@ -48,9 +48,7 @@ def programs_of(output_dir: Path) -> list[str]:
     return [" ".join(str(program[key]) for key in ("Name", "Version") if key in program) for program in chain]
 
 
-def write_methods(
-    settings: ParticipantOutputs, atlases: Iterable[AtlasFacts] = (), others: Sequence[str] = ()
-) -> list[Path]:
+def write_methods(settings: Settings, atlases: Iterable[AtlasFacts] = (), others: Sequence[str] = ()) -> list[Path]:
     """Write ``logs/CITATION.{md,html,bib}``; `others` says which recordings the choices are not those of."""
     return write_citations(settings.output_dir, settings.output_dir / "logs", methods_text(settings, atlases, others))
 
@@ -79,9 +77,9 @@ def methods_text(settings: Settings, atlases: Iterable[AtlasFacts] = (), others:
     summary = strategy.methods.strip()
     return fill(
         "participant.md",
-        settings=settings,
+        settings=settings.method,
         others=others,
-        configuration=settings.configuration_hash(),
+        configuration=settings.method.configuration_hash(),
         preprocessing=" and ".join(programs_of(settings.output_dir)[1:]),
         atlases=atlases,
         names=[without_folders(name) for name in settings.method.atlas],

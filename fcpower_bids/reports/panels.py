@@ -23,7 +23,7 @@ from fcpower_bids.reports.accounts import Account, Parcellation, View, read_colu
 from fcpower_bids.reports.charts import draw_curves, draw_rows, network_spans
 from fcpower_bids.reports.figures import Preview, draw_brain, make_preview, median_tsnr, read_preview, read_slices
 from fcpower_bids.reports.page import Panel, listed, make_panel, relative_link
-from fcpower_bids.settings import ParticipantOutputs
+from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import TRANSFORMS
 
 EIGENVALUES = ("eigenvalue", "eigenvalue_power")
@@ -188,7 +188,7 @@ def make_power(context: Context) -> Iterator[Panel]:
     rows = [row for row in context.account.quality if row["atlas"] == context.view.atlas]
     leakage = float(rows[0]["band_leakage"]) if rows else np.nan
     outside = f"{100 * leakage:.1f} % of the cleaned power is outside" if np.isfinite(leakage) else ""
-    title, band = f"{outside} the band (dashed)" if outside else "", context.settings.band
+    title, band = f"{outside} the band (dashed)" if outside else "", context.settings.method.band
     panel = (title, "log₁₀ power (variance 1, per Hz)", "frequency (Hz)", curves)
     svg = draw_curves([panel], mark=tuple(end or np.nan for end in band))
     yield context.panel("power", svg, context.view.tables.get("timeseries"), outside=f" {outside}." if outside else "")

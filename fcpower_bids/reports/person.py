@@ -212,7 +212,7 @@ def _everyone(output_dir: Path) -> pd.DataFrame:
 
 def _write_subject(settings: Settings, subject: str, everyone: pd.DataFrame, written: Written) -> None:
     """Write the page of one participant, and one per session where there are many."""
-    accounts, embeddings = read_accounts(settings.output_dir, subject, embedding_label(settings))
+    accounts, embeddings = read_accounts(settings.output_dir, subject, embedding_label(settings.method))
     sessions = [(name, list(members)) for name, members in groupby(accounts, key=lambda account: account.session)]
     many = sessions if len(sessions) > MOST_SESSIONS else []
     named = [f"sub-{subject}_ses-{name or 'none'}" for name, _ in many]

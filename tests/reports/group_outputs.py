@@ -126,7 +126,7 @@ def write_group_outputs(folder: Path) -> Settings:
     settings = Settings(folder / "bids", folder / "out", "group").changed(**SETTINGS)
     cohort = make_cohort()
     write_group(settings, cohort, ("prediction", "qc_fc"))
-    write_group(replace(settings, alpha_selection="grid"), cohort, ("alpha_selection", "fingerprinting"))
+    write_group(settings.changed(alpha_selection="grid"), cohort, ("alpha_selection", "fingerprinting"))
     for person in set(cohort.scans["participant_id"]):
         write_text(settings.output_dir / f"{person}.html", "<!DOCTYPE html><title>page</title>")
     return settings

@@ -44,7 +44,7 @@ from fcpower_bids.reports.cohort.tables import (
 )
 from fcpower_bids.reports.methods import all_references, to_html, write_citations
 from fcpower_bids.reports.page import Panel, count, listed, relative_link, render_page, show_number, write_page
-from fcpower_bids.settings import Places, command_of
+from fcpower_bids.settings import Settings, command_of
 
 SHOWN = (*ENDINGS, ".json", ".toml", ".md", ".bib")
 """Files of the folder that the page leads to."""
