@@ -145,6 +145,11 @@ def test_the_older_name_of_the_confounds_gives_the_same_numbers(exact_demo, exac
     np.testing.assert_allclose(ours, theirs, atol=1e-12)
 
 
+def test_a_page_says_in_its_head_what_the_dataset_says_of_who_made_it(exact_run):
+    head = (exact_run.output / "sub-01.html").read_text().partition("</header>")[0]
+    assert "Demo: all people, scans and numbers are invented; fMRIPrep did not run." in head
+
+
 def test_settings_file_alone_repeats_the_run(exact_run, exact_demo, tmp_path):
     folder, _ = exact_demo
     again = run_app(folder, tmp_path / "out", "--config-file", exact_run.output / "logs" / "settings.toml")

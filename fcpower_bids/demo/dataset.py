@@ -66,19 +66,12 @@ DESCRIPTION = {
 
 VERSION = "25.1.0"
 """Of fMRIPrep, whose file and column names are used."""
-DESCRIPTION_OF_DERIVATIVES = {
-    "Name": "fMRIPrep - fMRI PREProcessing workflow",
-    "BIDSVersion": "1.4.0",
-    "DatasetType": "derivative",
-    "GeneratedBy": [
-        {
-            "Name": "fMRIPrep",
-            "Version": VERSION,
-            "CodeURL": f"https://github.com/nipreps/fmriprep/archive/{VERSION}.tar.gz",
-            "Description": "Imitated by the demo of fcpower_bids; fMRIPrep itself did not run",
-        }
-    ],
-}
+INVENTED = "Demo: all people, scans and numbers are invented; fMRIPrep did not run"
+PAINTED = (
+    "Demo: the series of the parcels are real, painted into a template; head motion, noise, other tissue and confounds "
+    "are invented; fMRIPrep did not run"
+)
+"""What is said in the head of every page that is made of the demo."""
 
 
 def encode_json(content: Mapping[str, Any]) -> str:
@@ -92,11 +85,20 @@ def encode_table(columns: Mapping[str, list[Any]]) -> str:
     return "\n".join("\t".join(str(cell) for cell in row) for row in (list(columns), *rows)) + "\n"
 
 
-DESCRIBED = {
-    str(DERIVATIVES / "dataset_description.json"): encode_json(DESCRIPTION_OF_DERIVATIVES),
-    str(DERIVATIVES / ".bidsignore"): "*_timeseries.*\n*_regressors.*\n",
-}
-"""Files that describe the derivatives; like fMRIPrep, they ignore what released BIDS does not know."""
+def describe_derivatives(words: str) -> dict[str, str]:
+    """Files that describe the derivatives; like fMRIPrep, they ignore what released BIDS does not know."""
+    code = f"https://github.com/nipreps/fmriprep/archive/{VERSION}.tar.gz"
+    about = {
+        "Name": "fMRIPrep - fMRI PREProcessing workflow",
+        "BIDSVersion": "1.4.0",
+        "DatasetType": "derivative",
+        "GeneratedBy": [{"Name": "fMRIPrep", "Version": VERSION, "CodeURL": code, "Description": words}],
+    }
+    return {
+        str(DERIVATIVES / "dataset_description.json"): encode_json(about),
+        str(DERIVATIVES / ".bidsignore"): "*_timeseries.*\n*_regressors.*\n",
+    }
+
 
 # Chosen so that 24 people suffice: true identification and prediction are clearly better with FC^0.35 than with FC.
 LOG_RANGE = 4.5
@@ -261,7 +263,7 @@ def _write_raw(folder: Path, design: DemoDesign, people: People) -> None:
         "participants.json": encode_json(PARTICIPANT_COLUMNS),
         "phenotype/cognition.tsv": encode_table({"participant_id": ids, **people.cognition}),
         "phenotype/cognition.json": encode_json(tool | measures),
-        **DESCRIBED,
+        **describe_derivatives(INVENTED),
         **{f"{person}/{person}_sessions.tsv": encode_table({"session_id": sessions}) for person in ids},
     }
     write_files(folder, texts)
@@ -358,7 +360,7 @@ def paint_series(
         "dataset_description.json": (source / "dataset_description.json").read_text(encoding="utf-8"),
         "README": README_OF_SERIES.format(source=source.name.upper()),
         "participants.tsv": encode_table({name: [row[name] for row in rows] for name in rows[0]}),
-        **DESCRIBED,
+        **describe_derivatives(PAINTED),
         ".bidsignore": "atlas/\n",
         atlas: encode_nifti(labels, affine),
         atlas.replace(".nii.gz", ".tsv"): encode_table({"index": list(range(1, len(names) + 1)), "name": names}),

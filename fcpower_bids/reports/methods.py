@@ -39,13 +39,14 @@ class AtlasFacts:
     citation: str = "n/a"
 
 
-def programs_of(output_dir: Path) -> list[str]:
-    """Name and version of the programs that made the outputs, this one first; none where nothing says so."""
+def programs_of(output_dir: Path) -> dict[str, str]:
+    """Programs that made the outputs, this one first, and how the dataset describes each; none where nothing does."""
     try:
         chain = made_by(output_dir)
     except DatasetError:
-        return []
-    return [" ".join(str(program[key]) for key in ("Name", "Version") if key in program) for program in chain]
+        return {}
+    names = (" ".join(str(program[key]) for key in ("Name", "Version") if key in program) for program in chain)
+    return {name: str(program.get("Description", "")) for name, program in zip(names, chain, strict=True)}
 
 
 def write_methods(settings: Settings, atlases: Iterable[AtlasFacts] = (), others: Sequence[str] = ()) -> list[Path]:
@@ -80,7 +81,7 @@ def methods_text(settings: Settings, atlases: Iterable[AtlasFacts] = (), others:
         settings=settings.method,
         others=others,
         configuration=settings.method.configuration_hash(),
-        preprocessing=" and ".join(programs_of(settings.output_dir)[1:]),
+        preprocessing=" and ".join(list(programs_of(settings.output_dir))[1:]),
         atlases=atlases,
         names=[without_folders(name) for name in settings.method.atlas],
         weights=name_of_weights(settings.method.encoder_weights) if settings.method.encoder_weights else "",
