@@ -44,9 +44,8 @@ LADDER = (1000, 500, 200, 100, 50, 20)
 
 NULL_FACTS = {
     "Rule": (
-        "People exchange their target together with its covariates; a class alone, as often as the covariates of "
-        "both make likely, which stay (Berrett et al. 2020, doi:10.1111/rssb.12340); families are exchanged whole, "
-        "with families of the same size; with --site-column, and where the target goes with a column of sites "
+        "People exchange their target together with its covariates; families are exchanged whole, with families of "
+        "the same size; with --site-column, and where the target goes with a column of sites "
         "(TargetsThatGoWithSites), everyone stays at their site; people without the target stay in place. The "
         "penalty is selected again in every permutation. The statistic is that of all out-of-fold predictions of the "
         "first repeat (of an AUC: less .5, in standard errors); where sites are held out, the mean over sites of that "
@@ -132,9 +131,8 @@ def score_columns(name: str, observed: FloatArray, predicted: FloatArray, sites:
 
 def _scores(solver: Regression, study: Study, target: Target, name: str) -> FloatArray:
     known, exchange = np.flatnonzero(target.known), study.protocol.exchange
-    number, covariates = choose_permutations(study)[0], study.people.covariates
-    drawn, orders = target.is_binary and covariates.shape[1], list[Rows | None]([None])
-    for among in exchange.draws(target, number, covariates) if drawn else exchange.orders(target, number):
+    orders = list[Rows | None]([None])
+    for among in exchange.orders(target, choose_permutations(study)[0]):
         order = np.arange(target.known.size)  # only people who have the target change places
         order[known] = known[among]
         orders.append(order)
@@ -171,12 +169,12 @@ BASELINES = "prediction_baselines"
 FACTS = {
     "Rule": (
         "The representation predicts, on the folds of the first repeat, what the known columns leave of a target "
-        "(classes: of their probability). Known columns are taken into the range of the training people, and their "
+        "(classes are 0 and 1). Known columns are taken into the range of the training people, and their "
         "prediction is drawn towards the mean by the slope of the target on predictions of each training person from "
         "the others; that of the representation is multiplied by the slope, not below 0, of what is left on the "
         "predictions of the inner folds, and both are added. The gain is over the best of mean, site and known. "
-        "For its p what the known columns leave in everyone changes places (Freedman and Lane), classes are drawn from "
-        "their odds given what is known, and all of this is done again."
+        "For its p what the known columns leave in everyone changes places (Freedman and Lane), and all of this is "
+        "done again; the gain is then that of the correlation, of classes too."
     )
 }
 
@@ -246,11 +244,10 @@ class Baselines:
             if not known.names:
                 continue
             predictions = self._predict(solver, target, known, None if given else site)
-            values = {name: predictions.score(name) for name in predictions.predicted}
-            alone = {name: scores for name, scores in values.items() if name != STACKED}
-            over = max(alone, key=lambda name: float(alone[name][0]))
+            described = {name: predictions.describe(name) for name in predictions.predicted}
+            alone = [name for name in described if name != STACKED]
+            over = max(alone, key=lambda name: float(described[name]["value"]))
             about = {"target": target.name, "n_people": int(target.known.sum())}
-            described = {name: predictions.describe(name, values[name]) for name in values}
             row = {
                 **about,
                 "model": STACKED,
@@ -262,15 +259,14 @@ class Baselines:
             if not any(earlier["target"] == target.name for earlier in self._rows):
                 names = {KNOWN: ", ".join(known.names), SITE: ", ".join(site.names) if site else ""}
                 if site and given:  # of what the covariates leave of the target, which is what is predicted
-                    build = residual_target(target.build(), self.study.people.covariates, target.is_binary)
-                    of_site = self._gather(target, build, {SITE: self._guess_site(build, site)})
-                    described[SITE] = of_site.describe(SITE, of_site.score(SITE))
+                    build = residual_target(target.build(), self.study.people.covariates)
+                    described[SITE] = self._gather(target, build, {SITE: self._guess_site(build, site)}).describe(SITE)
                 models = [name for name in (MEAN, SITE, KNOWN) if name in described]
                 self._rows += [{**about, "model": name, "known": names.get(name), **described[name]} for name in models]
             self._rows.append(row | {"over": over})
-            if len(values[STACKED]) > 1:
-                gains = values[STACKED] - np.max(list(alone.values()), axis=0)
-                self._null += list_scores(target, entry, predictions.studentise(gains))
+            if predictions.observed.shape[1] > 1:
+                gains = predictions.score(STACKED) - np.max([predictions.score(name) for name in alone], axis=0)
+                self._null += list_scores(target, entry, np.stack([gains, np.full_like(gains, np.nan)]))
 
     def table(self) -> dict[str, Table]:
         """Return ``prediction_baselines``; nothing where nothing is known."""
@@ -301,11 +297,11 @@ class Baselines:
         return [predict_known(build(fold.train), site.columns, fold.train)[fold.test] for fold in folds]
 
     def _predict(self, solver: Regression, target: Target, known: Known, site: Known | None) -> _Predictions:
-        folds, classes = self.study.first_repeat, target.is_binary
+        folds = self.study.first_repeat
         build: TargetBuilder = build_once(self._targets(target, known))  # type: ignore[assignment]
 
         def predict(train: Rows) -> FloatArray:
-            return predict_known(build(train), known.columns, train, classes, self.sites)
+            return predict_known(build(train), known.columns, train, self.sites)
 
         guess: TargetBuilder = build_once(predict)  # type: ignore[assignment]
         result = cross_validate(solver, self.study, columns=lambda train: build(train) - guess(train), folds=folds)
@@ -342,15 +338,11 @@ class Baselines:
             return target.build()
         rows, exchange = np.flatnonzero(target.known), self.study.protocol.exchange
         values = target.measures[rows]
-        if target.is_binary:
-            drawn = exchange.draws(target, number, known.columns, shrunken=True)
-            permuted = values[np.vstack([np.arange(len(rows)), drawn])]
-        else:
-            given = known.columns
-            if self.sites is not None:  # their levels stay where they are, and say nothing of the other columns
-                given = np.hstack([given, self.sites[:, None] == np.unique(self.sites)[1:]])
-            left = remove_covariates(values, given[rows], np.arange(len(rows)))
-            permuted = np.concatenate([values[None], values - left + left[exchange.orders(target, number)]])
+        given = known.columns
+        if self.sites is not None:  # their levels stay where they are, and say nothing of the other columns
+            given = np.hstack([given, self.sites[:, None] == np.unique(self.sites)[1:]])
+        left = remove_covariates(values, given[rows], np.arange(len(rows)))
+        permuted = np.concatenate([values[None], values - left + left[exchange.orders(target, number)]])
         versions = np.full((number + 1, *target.measures.shape), np.nan)
         versions[:, rows] = permuted
         if target.measures.shape[1] == 1:
@@ -366,24 +358,17 @@ class _Predictions(NamedTuple):
     observed: FloatArray  # (n, 1 + B)
     predicted: dict[str, FloatArray]  # the same
 
-    def score(self, model: str) -> FloatArray:
-        """The score of each column, (1 + B,): that of chance where a model orders nobody."""
-        name, chance = ("auc", 0.5) if self.is_binary else ("pearson", 0.0)
-        scores = score_columns(name, self.observed, self.predicted[model], self.sites)
+    def score(self, model: str, name: str = "pearson") -> FloatArray:
+        """The score of each column, (1 + B,), an AUC of the first alone: that of chance where a model orders nobody."""
+        chance, columns = (0.5, slice(1)) if name == "auc" else (0.0, slice(None))
+        predicted = self.predicted[model][:, columns]
+        scores = score_columns(name, self.observed[:, columns], predicted, self.sites)
         if self.sites is None:
-            orders = (self.predicted[model] != self.predicted[MEAN]).any(axis=0)
-            scores = np.where(orders, scores, np.nan)
+            scores = np.where((predicted != self.predicted[MEAN][:, columns]).any(axis=0), scores, np.nan)
         return np.where(np.isfinite(scores), scores, chance)
 
-    def studentise(self, gains: FloatArray) -> FloatArray:
-        """Gains with their errors, (2, 1 + B): of an AUC as `null` has them, which keeps the level of the test."""
-        if not self.is_binary:
-            return np.stack([gains, np.full_like(gains, np.nan)])
-        errors = score_columns("auc_error", self.observed, self.predicted[STACKED], self.sites)
-        return np.stack([0.5 + gains, np.where(np.isfinite(errors), errors, 1.0)])  # no site has both classes: no gain
-
-    def describe(self, model: str, scores: FloatArray) -> dict[str, Any]:
-        """The first of its scores (1 + B,), that of the true target, and further ones."""
+    def describe(self, model: str) -> dict[str, Any]:
+        """Scores of the true target."""
         values, guess, mean = self.observed[:, 0], self.predicted[model][:, 0], self.predicted[MEAN][:, 0]
         errors, spread = values - guess, values - mean
         if self.sites is not None and not self.is_binary:
@@ -396,7 +381,7 @@ class _Predictions(NamedTuple):
         p, total = np.clip(guess, 0.01, 0.99), float((spread**2).sum())
         of_classes = np.log(np.where(values == 1, p, 1 - p)).mean() if self.is_binary else None
         return {
-            "value": scores[0],
+            "value": self.score(model, "auc" if self.is_binary else "pearson")[0],
             "score": "auc" if self.is_binary else "r",
             "predictive_cod": 1 - float((errors**2).sum()) / total if total else np.nan,
             "log_likelihood": float(-0.5 * np.log((errors**2).mean()) if of_classes is None else of_classes),

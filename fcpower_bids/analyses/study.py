@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from fcpower_bids.analyses.features import (
     Representation,
@@ -51,13 +50,7 @@ from fcpower_bids.core.regression.folds import (
     replicated_folds,
 )
 from fcpower_bids.core.regression.presets import PRESETS, PredictionPreset
-from fcpower_bids.core.regression.targets import (
-    TargetBuilder,
-    drawn_rows,
-    leave_nothing,
-    permuted_rows,
-    remove_probability,
-)
+from fcpower_bids.core.regression.targets import TargetBuilder, leave_nothing, permuted_rows
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
@@ -66,8 +59,6 @@ from fcpower_bids.settings.options import HOLD_OUT
 FEWEST_PEOPLE = 30
 """Fewer people are described, and predicted only where targets are named."""
 PERSON, FAMILY, SITE = "person", "family", "site"
-RARE = 1e-6
-"""Least probability of a class."""
 SHARING = " (people who seem to share a scan are one)", "the people who seem to share a scan"
 
 
@@ -252,20 +243,6 @@ class Exchange:
     def orders(self, target: Target, number: int) -> Rows:
         """Draw orders of the people who have a target, shape (number, n): families whole, everyone at their site."""
         return permuted_rows(int(target.known.sum()), number, self.settings.random_seed, *self._blocks(target))
-
-    def draws(self, target: Target, number: int, known: FloatArray, shrunken: bool = False) -> Rows:
-        """Draw orders of the people who have a class from its odds given columns (n, c); blocks as in `orders`.
-
-        `shrunken`: odds without what so many columns would explain of any class (van Houwelingen and le Cessie 1990).
-        """
-        classes, covariates = target.measures[target.known], known[target.known]
-        chance = (classes - remove_probability(classes, covariates, np.arange(len(classes))))[:, 0]
-        odds = special.logit(np.clip(chance, RARE, 1 - RARE))
-        if shrunken:
-            of_class = np.where(classes[:, 0] == 1, chance / classes.mean(), (1 - chance) / (1 - classes.mean()))
-            likelihood = 2 * float(np.log(np.maximum(of_class, RARE)).sum())
-            odds = odds * max(1 - covariates.shape[1] / max(likelihood, 1e-9), 0.0)
-        return drawn_rows(classes[:, 0], odds, number, self.settings.random_seed, *self._blocks(target))
 
     def _blocks(self, target: Target) -> tuple[Labels | None, Labels | None]:
         labels = self.people.families, self.sites_of(target.name)

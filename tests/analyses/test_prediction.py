@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import special, stats
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression
 from sklearn.metrics import roc_auc_score
 
 from fcpower_bids.analyses import prediction
@@ -19,7 +19,7 @@ from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.analyses.features import AveragedEdges
 from fcpower_bids.analyses.prediction import analyse_prediction
 from fcpower_bids.analyses.study import open_study
-from fcpower_bids.core.regression.targets import drawn_rows, remove_probability
+from fcpower_bids.core.regression.targets import permuted_rows
 from fcpower_bids.errors import NotInCohort, Unfit, UsageError
 from fcpower_bids.resources import memory_limit
 from fcpower_bids.workflows.group import open_cohorts
@@ -276,8 +276,8 @@ def test_the_connectome_is_compared_with_what_is_known_without_a_scan(cohort):
     assert abs(frame.loc[("of_age", "mean"), "predictive_cod"]) < 1e-12
 
 
-def test_a_class_given_a_covariate_is_drawn_from_its_odds_while_people_keep_their_covariates():
-    """Scores of the permutations again: probability by scikit-learn, kernel ridge by hand on residuals of each draw."""
+def test_a_class_given_a_covariate_is_residualised_as_every_other_target():
+    """Scores of the permutations again: least squares by scikit-learn, kernel ridge by hand on the residuals."""
     rng, n = np.random.default_rng(4), 40
     age = rng.standard_normal(n)
     classes = (rng.random(n) < special.expit(1.5 * age)).astype(float)
@@ -285,16 +285,14 @@ def test_a_class_given_a_covariate_is_drawn_from_its_odds_while_people_keep_thei
     choices = {"targets": ("patient",), "covariates": ("age",), "representations": ("fc",), "penalties": (0.5,)}
     tables = predict(cohort, **choices, permutations=20, folds=3, inner_folds=2, repeats=1)
     folds = tables["folds"].frame.query("role == 'test'")
-    standard = np.column_stack([stats.zscore(age), stats.zscore(age) ** 2 - 1])
-    chance = LogisticRegression(C=100, tol=1e-10).fit(standard, classes).predict_proba(standard)[:, 1]
-    orders = drawn_rows(classes, special.logit(chance), 20, 0)
     kernel, expected = np.corrcoef(cohort.edges), []
-    for drawn in (classes, *classes[orders]):
+    for order in (np.arange(n), *permuted_rows(n, 20, 0)):
+        drawn, held = classes[order], age[order, None]
         left, guess = np.empty((2, n))
         for _, part in folds.groupby("fold"):
             test = np.isin(cohort.phenotypes.index, part["participant_id"])
             train = np.flatnonzero(~test)
-            own = remove_probability(drawn[:, None], age, train)[:, 0]
+            own = drawn - LinearRegression().fit(held[train], drawn[train]).predict(held)
             left[test], guess[test] = own[test], ridge(kernel, own, train, np.flatnonzero(test), 0.5)
         expected.append(roc_auc_score(left > 0, guess, sample_weight=np.abs(left)))
     np.testing.assert_allclose(tables["null"].frame["score"], expected, atol=1e-8)
