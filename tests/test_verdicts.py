@@ -75,7 +75,7 @@ def test_every_p_follows_from_its_table(cohort, run):
         assert summary.loc[name, "p_permutation"] == (1 + (null[name][1:] >= null[name][0]).sum()) / 40
         assert summary.loc[name, "p_max"] == (1 + (largest >= null[name][0]).sum()) / 40
     assert summary["score_needed"].iloc[0] == pytest.approx(largest.max())  # one of 40 is the only p below 0.05
-    needed = f"The threshold was an observed r of {largest.max():.2f} over all predictions together, and a true one of"
+    needed = f"The threshold was an observed r of {largest.max():.2f} over all predictions together."
     assert needed in page
 
     people = cohort.table("predictions")

@@ -15,7 +15,7 @@ from fcpower_bids.analyses.evaluate import cross_validate
 from fcpower_bids.analyses.study import Study
 from fcpower_bids.analyses.targets import Target, build_once, covariate_columns, join_target_builders, site_columns
 from fcpower_bids.core.arrays import FloatArray, Labels, Rows
-from fcpower_bids.core.differences import POWER, largest_of_permutations, largest_standardised
+from fcpower_bids.core.differences import largest_of_permutations, largest_standardised
 from fcpower_bids.core.regression.krr import Regression
 from fcpower_bids.core.regression.scores import score_predictions, scores_within
 from fcpower_bids.core.regression.targets import (
@@ -30,9 +30,7 @@ from fcpower_bids.core.regression.targets import (
 from fcpower_bids.progress import track
 from fcpower_bids.records import Table, tabulate
 
-NO_NULL = {"n_permutations": 0} | dict.fromkeys(
-    ("p_permutation", "p_max", "p_max_targets", "score_needed", "score_powered"), np.nan
-)
+NO_NULL = {"n_permutations": 0} | dict.fromkeys(("p_permutation", "p_max", "p_max_targets", "score_needed"), np.nan)
 CHUNK = 250
 """Permutations that go through the folds together."""
 BUDGET, BUDGET_REBUILT = 2000, 500
@@ -104,18 +102,16 @@ def null_p_values(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str,
     if len(set(targets.tolist())) > 1:
         of_all, needed = largest_standardised(table)
     needed[~np.isfinite(needed)] = np.nan
-    statistics = np.stack([needed, needed + POWER * np.nanstd(table[1:], axis=0)])
     # Scores that would have had these statistics: the error of an AUC goes with sqrt(AUC (1 - AUC)).
     with np.errstate(divide="ignore", invalid="ignore"):
-        areas = 0.5 + 0.5 * np.sin(np.arctan(statistics * errors[0] / np.sqrt(scores[0] * (1 - scores[0]))))
-    needed, powered = np.where(np.isfinite(errors[0]), areas, statistics)
+        areas = 0.5 + 0.5 * np.sin(np.arctan(needed * errors[0] / np.sqrt(scores[0] * (1 - scores[0]))))
+    needed = np.where(np.isfinite(errors[0]), areas, needed)
     return {
         key: {
             "p_permutation": float(largest_of_permutations(table[0, [i]], table[1:, [i]])[0][0]),
             "p_max": float(p_max[i]),
             "p_max_targets": float(of_all[i]),
             "score_needed": float(needed[i]),
-            "score_powered": float(powered[i]),
             "n_permutations": len(table) - 1,
         }
         for i, key in enumerate(cells)
@@ -163,7 +159,7 @@ PEOPLE_PER_COLUMN = 10
 MOST_PERMUTATIONS = 200
 """Taken where no number is asked for."""
 SIGNIFICANT = 0.05
-GAINS = {"gain": "value", "gain_cod": "predictive_cod", "gain_log_likelihood": "log_likelihood"}
+GAINS = {"gain": "value", "gain_cod": "predictive_cod"}
 """Columns of differences, and those whose they are."""
 BASELINES = "prediction_baselines"
 FACTS = {
@@ -273,14 +269,12 @@ class Baselines:
         if not self._rows:
             return {}
         p = null_p_values(self._null)
-        binary = {target.name for target in self.study.targets if target.is_binary}
         for row in self._rows:
             if row["model"] == STACKED:
                 test = p.get((row["target"], row["representation"]), {"p_max_targets": np.nan, "n_permutations": 0})
                 row |= {"p_adds": test["p_max_targets"], "n_permutations": test["n_permutations"], "adds": None}
-                falls = row["gain_log_likelihood" if row["target"] in binary else "gain_cod"] > 0
                 if np.isfinite(row["p_adds"]):
-                    row["adds"] = bool(row["p_adds"] < SIGNIFICANT and row["gain"] > 0 and falls)
+                    row["adds"] = bool(row["p_adds"] < SIGNIFICANT and row["gain"] > 0 and row["gain_cod"] > 0)
         first = list(self._known)
         return tabulate(FACTS, **{BASELINES: sorted(self._rows, key=lambda row: first.index(row["target"]))})
 
@@ -377,14 +371,11 @@ class _Predictions(NamedTuple):
                 deviations - (np.bincount(labels, deviations) / np.bincount(labels))[labels]
                 for deviations in (errors, spread)
             )
-        # Mean over people, in nats: of two classes, or Gaussian with the spread of the errors.
-        p, total = np.clip(guess, 0.01, 0.99), float((spread**2).sum())
-        of_classes = np.log(np.where(values == 1, p, 1 - p)).mean() if self.is_binary else None
+        total = float((spread**2).sum())
         return {
             "value": self.score(model, "auc" if self.is_binary else "pearson")[0],
             "score": "auc" if self.is_binary else "r",
             "predictive_cod": 1 - float((errors**2).sum()) / total if total else np.nan,
-            "log_likelihood": float(-0.5 * np.log((errors**2).mean()) if of_classes is None else of_classes),
         }
 
 

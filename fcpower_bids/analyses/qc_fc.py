@@ -75,9 +75,8 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         row |= {"n_edges": int(known.sum()), "median_abs_r_chance": middle / np.sqrt(model.df + middle**2)}
         row["p_all"] = permutation_p_value(float(np.nanmean(r**2)), strengths) if len(strengths) else np.nan
         if known.any():
-            row |= {"median_abs_r": float(np.median(np.abs(r[known]))), "mean_r": float(r[known].mean())}
+            row["median_abs_r"] = float(np.median(np.abs(r[known])))
             row["share_significant"] = float((q[known] < SIGNIFICANT).mean())
-        row["share_uncorrected"] = float((p[known] < SIGNIFICANT).mean()) if np.isfinite(p).any() else np.nan
         row["distance_rho"] = float(rank_correlation(np.abs(r[both]), distance[both])) if apart else np.nan
         summary.append(row)
         columns = {"parcel_a": first, "parcel_b": second, "r": r, "p": p, "q": q, "distance": distance}

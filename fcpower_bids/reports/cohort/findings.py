@@ -193,16 +193,12 @@ def _answer(finding: Finding) -> str:
         return f"{begin} the site was shown: {finding.beside_site(joint)} (within sites, {permuted})."
     if finding.state == FOUND:
         return f"Predicted better than chance ({permuted})."
-    needed, powered = (float(finding.summary[name].max()) for name in ("score_needed", "score_powered"))
+    needed = float(finding.summary["score_needed"].max())
     where = "within sites" if finding.is_within else "over all predictions together"
     text = f"Nothing was found: no representation predicts it detectably better than chance ({permuted})."
     if needed >= 1:
         return f"{text} With so few people no {finding.label} is high enough to be found."
-    detected = "none is" if powered >= 1 else f"a true one of {powered:.2f} is"
-    return (
-        f"{text} The threshold was an observed {finding.label} of {needed:.2f} {where}, and {detected} found in 80 of "
-        "100 cohorts."
-    )
+    return f"{text} The threshold was an observed {finding.label} of {needed:.2f} {where}."
 
 
 def describe_difference(row: pd.Series, finding: Finding, tables: GroupTables) -> str:
