@@ -7,7 +7,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -25,7 +24,6 @@ from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.store import digest_of, write_text
 
 Self = TypeVar("Self", bound="PublishedEncoder")
-Places = Mapping[str, tuple[float, float, float]]
 HF_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 
@@ -55,8 +53,6 @@ class PublishedEncoder:
     protocol: str = "own"  # one of "own", "paper": fed as its authors feed it, or as in the comparison of the paper
     allow_missing_parcels: bool = False  # whether parcels without data are filled with their mean, 0
     statistics: CohortStatistics | None = None  # where the model is fed relative to a cohort
-    # MNI centroids of the recording's parcels in mm, by name, to find those whose names are unknown
-    places: Places = field(default_factory=dict)
 
     uses_statistics: ClassVar[bool] = False
     needs_statistics: ClassVar[bool] = False
@@ -67,13 +63,7 @@ class PublishedEncoder:
 
     def columns(self, parcel_names: Sequence[str]) -> Columns:
         """Position in the input of each parcel of the model, -1 for one it can do without. Raises RecordingError."""
-        return parcel_order(self.recipe.atlas).match(parcel_names, self.coordinates(parcel_names))
-
-    def coordinates(self, parcel_names: Sequence[str]) -> FloatArray | None:
-        """Centroids of the parcels of a recording (P, 3) in mm, NaN where unknown; None where all are."""
-        if not self.places:
-            return None
-        return np.array([self.places.get(name, (np.nan, np.nan, np.nan)) for name in parcel_names])
+        return parcel_order(self.recipe.atlas).match(parcel_names)
 
     def embed(
         self,
@@ -216,7 +206,6 @@ def loader(
         protocol: str = "own",
         aux: Sequence[Path] = (),
         accept_licence: bool = False,
-        places: Places = MappingProxyType({}),
         allow_missing_parcels: bool = False,
         parcel_names: Sequence[str] | None = None,
         size: Any = None,
@@ -247,7 +236,6 @@ def loader(
             protocol=protocol,
             allow_missing_parcels=allow_missing_parcels,
             statistics=read_statistics(files[STATISTICS], encoder.statistics_names) if STATISTICS in files else None,
-            places=places,
         )
         return ready(encoder, parcel_names)
 
