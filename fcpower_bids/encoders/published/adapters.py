@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,9 +20,8 @@ from fcpower_bids.encoders.embedding import Read, ready
 from fcpower_bids.encoders.fbert import count_parameters
 from fcpower_bids.encoders.published.parcel_orders import Columns, parcel_order
 from fcpower_bids.errors import RecordingError, UsageError
-from fcpower_bids.store import digest_of, write_text
+from fcpower_bids.store import digest_of
 
-Self = TypeVar("Self", bound="PublishedEncoder")
 HF_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 
@@ -52,10 +50,6 @@ class PublishedEncoder:
     source: Mapping[str, Any] = field(default_factory=dict)  # paths and sha256 of weights and auxiliary files
     protocol: str = "own"  # one of "own", "paper": fed as its authors feed it, or as in the comparison of the paper
     allow_missing_parcels: bool = False  # whether parcels without data are filled with their mean, 0
-    statistics: CohortStatistics | None = None  # where the model is fed relative to a cohort
-
-    uses_statistics: ClassVar[bool] = False
-    needs_statistics: ClassVar[bool] = False
 
     @abstractmethod
     def prepare(self, series: FloatArray, repetition_time: float) -> Tensor:
@@ -73,28 +67,11 @@ class PublishedEncoder:
         read: Read = "sequence",
     ) -> NDArray[np.float32]:
         """Embed recordings, repetition time in seconds: the mean over windows (n, d). Raises RecordingError."""
-        if self.needs_statistics and self.statistics is None:
-            raise RecordingError(
-                f"{self.recipe.name} is fed relative to a cohort, which a single recording has not; "
-                "give cohort_statistics.tsv as encoder_aux in a file, or fit it on the training recordings."
-            )
         columns = self.columns(parcel_names)
         times = np.broadcast_to(np.asarray(repetition_time, np.float64), len(series))
         return np.stack(
             [self._embed_one(self.select(x, columns), float(t)) for x, t in zip(series, times, strict=True)]
         )
-
-    def fit(self: Self, train_series: Sequence[ArrayLike], parcel_names: Sequence[str]) -> Self:
-        """Return the encoder with cohort statistics of the training recordings, if it uses any."""
-        if not self.uses_statistics:
-            return self
-        columns = self.columns(parcel_names)
-        alone = [self.scaled_alone(self.select(recording, columns)) for recording in train_series]
-        return replace(self, statistics=fit_statistics(alone))
-
-    def scaled_alone(self, series: FloatArray) -> FloatArray:
-        """Preparation of a recording before its comparison with the cohort: its parcels are centred."""
-        return np.asarray(series - series.mean(axis=0))
 
     def provenance(self, read: Read = "sequence") -> dict[str, Any]:
         """Identity of the embeddings, for the sidecar."""
@@ -113,7 +90,6 @@ class PublishedEncoder:
             "window": recipe.frames,
             "band": recipe.band,
             "read": f"{self.reading} ({self.protocol} protocol)",
-            "statistics": None if self.statistics is None else self.statistics.origin,
             "missing_parcels": "filled with their mean" if self.allow_missing_parcels else "refused",
         }
 
@@ -124,11 +100,6 @@ class PublishedEncoder:
             return "whole recording"
         apart = f" {self.target_time:g} s apart" if self.target_time else ""
         return f"windows of {self.recipe.frames} volumes{apart}"
-
-    @property
-    def statistics_names(self) -> tuple[str, ...]:
-        """Names of the parcels in the file of cohort statistics."""
-        return parcel_order(self.recipe.atlas).names
 
     @property
     def target_time(self) -> float | None:
@@ -235,67 +206,10 @@ def loader(
             },
             protocol=protocol,
             allow_missing_parcels=allow_missing_parcels,
-            statistics=read_statistics(files[STATISTICS], encoder.statistics_names) if STATISTICS in files else None,
         )
         return ready(encoder, parcel_names)
 
     return load
-
-
-# --- Cohort statistics: over the training recordings, never over one --------------------------------------------------
-
-
-STATISTICS = "cohort_statistics.tsv"
-"""Name of the file of cohort statistics among the auxiliary files."""
-
-
-@dataclass(frozen=True)
-class CohortStatistics:
-    """Median and interquartile range of each parcel."""
-
-    # median, iqr: (P,): in the order of the encoder
-    median: FloatArray
-    iqr: FloatArray
-    origin: str  # their source, for the sidecar
-
-    def scale(self, series: ArrayLike) -> FloatArray:
-        """Subtract the median and divide by the interquartile range: (T, P) to (T, P)."""
-        scaled: FloatArray = (np.asarray(series, np.float64) - self.median) / self.iqr
-        return scaled
-
-
-def fit_statistics(series: Sequence[ArrayLike]) -> CohortStatistics:
-    """Pool all volumes of all training recordings. Raises RecordingError."""
-    if len(series) < 2:
-        raise RecordingError("Cohort statistics need at least two training recordings, not one recording's own.")
-    pooled = np.concatenate([np.asarray(recording, np.float64) for recording in series])
-    low, median, high = np.percentile(pooled, [25, 50, 75], axis=0, overwrite_input=True)
-    if not (np.isfinite(high - low).all() and (high > low).all()):
-        raise RecordingError("A parcel is missing or does not vary over the training recordings; leave it out of none.")
-    return CohortStatistics(median, high - low, f"fitted on {len(series)} training recordings")
-
-
-def write_statistics(path: Path, statistics: CohortStatistics, names: Sequence[str]) -> None:
-    """Write one row per parcel: name, median, iqr."""
-    rows = zip(names, statistics.median.tolist(), statistics.iqr.tolist(), strict=True)
-    lines = "".join(f"{name}\t{median!r}\t{iqr!r}\n" for name, median, iqr in rows)
-    write_text(path, "name\tmedian\tiqr\n" + lines)
-
-
-def read_statistics(path: Path, names: Sequence[str]) -> CohortStatistics:
-    """Read what `write_statistics` wrote; rows are found by name. Raises CheckpointError."""
-    try:
-        rows = {row["name"]: row for row in csv.DictReader(path.read_text("utf-8").splitlines(), delimiter="\t")}
-        values = np.array([[float(rows[name]["median"]), float(rows[name]["iqr"])] for name in names])
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise CheckpointError(
-            f"{path} is not a table with name, median and iqr of every parcel ({error}); write it again."
-        ) from None
-    if not np.isfinite(values).all() or (values[:, 1] <= 0).any():
-        raise CheckpointError(
-            f"{path} holds a value that is not finite or an iqr that is not positive; write it again."
-        )
-    return CohortStatistics(values[:, 0], values[:, 1], "read from the auxiliary files")
 
 
 # --- Files of others ------------------------------------------------------------------------------------------------

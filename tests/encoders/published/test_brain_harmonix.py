@@ -130,16 +130,6 @@ def test_patches_of_both_protocols(files):
         own.prepare(noise(17, 400), 2.0)
 
 
-def test_cohort_statistics_are_optional_and_of_z_scored_series(files):
-    series = [noise(60, 400, seed) * 7 + 3 for seed in range(3)]
-    fitted = load(files).fit(series, NAMES)
-    scored = np.concatenate([(one - one.mean(axis=0)) / one.std(axis=0) for one in series])
-    np.testing.assert_allclose(fitted.statistics.median, np.median(scored, axis=0))
-    first = (series[0] - series[0].mean(axis=0)) / series[0].std(axis=0)
-    expected = (first - fitted.statistics.median) / fitted.statistics.iqr
-    np.testing.assert_allclose(fitted.prepare(series[0], 2.0)[0, 7, 1], expected[18:36, 7], atol=1e-5)
-
-
 def test_full_size_has_the_published_names_and_count():
     with torch.device("meta"):
         model = BrainHarmonix(HarmonixSize(), torch.zeros(400, 30), torch.zeros(400, 200))
