@@ -58,7 +58,6 @@ from fcpower_bids.settings.options import HOLD_OUT
 
 FEWEST_PEOPLE = 30
 """Fewer people are described, and predicted only where targets are named."""
-PERSON, FAMILY, SITE = "person", "family", "site"
 SHARING = " (people who seem to share a scan are one)", "the people who seem to share a scan"
 
 
@@ -289,7 +288,7 @@ class ScanBlocks:
     def facts(self) -> dict[str, Any]:
         """Describe them for a sidecar."""
         sites = {"SiteColumns": list(self.columns)} if self.columns else {}
-        return sites | ({} if self.families is None else {"Unit": FAMILY})
+        return sites | ({} if self.families is None else {"Unit": "family"})
 
 
 def plan_scan_blocks(cohort: Cohort, persons: Sequence[str], settings: Analysis) -> ScanBlocks:
@@ -336,20 +335,6 @@ class Protocol:
         """The sites that the predictions of a target are reported for, shape (n,)."""
         return self.exchange.sites_of(target) if self.scored_within is None else self.scored_within
 
-    @property
-    def unit(self) -> str:
-        """One observation of a test of people: a site that is held out, else a family, else a person."""
-        if self.held_out is not None:
-            return SITE
-        return PERSON if self.exchange.people.families is None else FAMILY
-
-    @cached_property
-    def units(self) -> Mapping[str, str]:
-        """The unit of every person, whose members keep one sign."""
-        people = self.exchange.people
-        labels = {SITE: self.scored_within, FAMILY: people.families, PERSON: np.array(people.names)}[self.unit]
-        return dict(zip(people.names, np.asarray(labels).tolist(), strict=True))
-
     def divide(self, rows: Rows, seed: int) -> list[Rows]:
         """Divide people into as many parts as there are inner folds, families whole, for a model of all of them."""
         families = family_numbers(self.exchange.people.families, len(self.exchange.people.names))[rows]
@@ -357,10 +342,10 @@ class Protocol:
         return [rows[labels == part] for part in range(self.preset.n_inner)]
 
     def facts(self, targets: Sequence[Target]) -> dict[str, Any]:
-        """Describe the unit and the sites for a sidecar."""
+        """Describe the sites for a sidecar."""
         if self.held_out is not None:
-            return {"Unit": self.unit, "SitesHeldOut": self.held_out}
-        return {"Unit": self.unit, **self.exchange.facts([target.name for target in targets], self.preset.covariates)}
+            return {"SitesHeldOut": self.held_out}
+        return self.exchange.facts([target.name for target in targets], self.preset.covariates)
 
 
 def plan_protocol(

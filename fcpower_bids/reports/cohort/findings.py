@@ -202,13 +202,12 @@ def _answer(finding: Finding) -> str:
 
 
 def describe_difference(row: pd.Series, finding: Finding, tables: GroupTables) -> str:
-    """Say what a row of ``comparisons`` found by the corrected resampled t-test, and whether the errors agree."""
+    """Say what a row of ``comparisons`` found by the corrected resampled t-test."""
     later, earlier = tables.title(row["representation"]), tables.title(row["reference"])
-    p, of_people = float(row["p_two_sided"]), float(row.get("p_people", math.nan))
+    p = float(row["p_two_sided"])
     if missing(p):
         return f"{later} and {earlier} could not be compared."
-    by_site = not missing(row.get("p_offset"))
-    where = ", within sites that are held out" if by_site else ""
+    where = ", within sites that are held out" if finding.is_within else ""
     both = f"{later} and {earlier} differ{where}"
     of_all = finding.pooled(row["representation"]), finding.pooled(row["reference"])
     small = finding.is_pooled and not any(map(missing, of_all))
@@ -218,16 +217,12 @@ def describe_difference(row: pd.Series, finding: Finding, tables: GroupTables) -
     )
     if small:
         numbers = f"{finding.label} of all predictions together {of_all[0]:.2f} against {of_all[1]:.2f}; {numbers}"
-    if not missing(of_people):
-        numbers += f"; squared errors over {'sites' if by_site else 'people'}, {say_p(of_people)}"
     if small and p < SIGNIFICANT and (of_all[0] - of_all[1]) * row["mean_difference"] < 0:
         opposite = "all predictions together and single folds point in opposite directions"
         return f"It is not clear whether {both}: {opposite} ({numbers})."
-    if p < SIGNIFICANT and not of_people >= SIGNIFICANT:
+    if p < SIGNIFICANT:
         better = "better" if row["mean_difference"] > 0 else "worse"
         return f"{later} is {better} than {earlier}{where} ({numbers})."
-    if p < SIGNIFICANT or of_people < SIGNIFICANT:
-        return f"It is not clear whether {both}: only one of two tests sees it ({numbers})."
     return f"No evidence that {both} ({numbers}); {describe_power((row['ci_high'] - row['ci_low']) / 2, 2)}."
 
 
