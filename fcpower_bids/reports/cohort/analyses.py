@@ -440,7 +440,7 @@ CHAPTERS = {
         "encoders",
         ("encoders", "encoder_pairs"),
         _say_encoders,
-        lambda tables: _facts(tables, "encoders", "Probe", "InputsNotKnown"),
+        lambda tables: _facts(tables, "encoders", "Probe"),
         _draw_encoders,
     ),
     "spectrum": Chapter("The spectrum", "spectrum_path", (), _say_spectrum, _more_of_spectrum, _draw_spectrum),
