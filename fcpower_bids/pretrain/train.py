@@ -226,7 +226,7 @@ class _Run:
         model, path = self.model.config.build(), self.folder.path / "model"
         source = self.folder.checkpoint(step) / "model.safetensors"
         load_strictly(model, read_tensors(source), str(source))
-        check_proof(source.parent, model.config, model.state_dict())
+        check_proof(source.parent, model.state_dict())
         self.processes.first_only(lambda: save_checkpoint(path, model, model.config, card, {}))
         verdict = self.processes.first_only(lambda: self._compare(step, chosen, model))
         result = Pretrained(
@@ -346,7 +346,7 @@ class RunFolder:
         moments: dict[int, dict[str, Tensor]] = {}
         try:
             load_strictly(model, read_tensors(folder / "model.safetensors"), str(folder))
-            check_proof(folder, model.config, model.state_dict())
+            check_proof(folder, model.state_dict())
             stored = load_file(folder / OPTIMIZER)
             if state.get(OPTIMIZER_DIGEST) not in (None, digest_of(folder / OPTIMIZER)):
                 raise CheckpointError(f"{OPTIMIZER} is not what was written")
