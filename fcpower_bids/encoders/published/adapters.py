@@ -240,17 +240,15 @@ def read_state(path: Path, nested: str | None = None, prefix: str = "") -> dict[
     """Read the tensors of one model from a foreign file. Raises CheckpointError."""
     state: Any = read_tensors(path)
     if nested is not None:
-        if not isinstance(state, Mapping) or nested not in state:
-            raise CheckpointError(f"{path} has no entry '{nested}', so it is not a checkpoint of this encoder.")
-        state = state[nested]
-    if not isinstance(state, Mapping):
-        raise CheckpointError(f"{path} does not hold named tensors, so it is not a checkpoint of this encoder.")
-    plain = {str(key).removeprefix("module."): value for key, value in state.items()}
+        state = state.get(nested) if isinstance(state, Mapping) else None
+    named = state.items() if isinstance(state, Mapping) else ()
+    plain = {str(key).removeprefix("module."): value for key, value in named}
     tensors = {key.removeprefix(prefix): value for key, value in plain.items() if key.startswith(prefix)}
-    if not tensors:
-        raise CheckpointError(f"{path} has no keys under '{prefix}', so it is not a checkpoint of this encoder.")
-    if odd := [key for key, value in tensors.items() if not isinstance(value, Tensor)]:
-        raise CheckpointError(f"{path} holds no tensor under {', '.join(odd[:3])}; download it again.")
+    if not tensors or not all(isinstance(value, Tensor) for value in tensors.values()):
+        where = " and ".join(f"'{name}'" for name in (nested, prefix) if name)
+        raise CheckpointError(
+            f"{path} has no tensors{f' under {where}' if where else ''}, so it is no checkpoint of this encoder."
+        )
     return tensors
 
 

@@ -144,7 +144,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(files, state, tmp_path):
     with pytest.raises(UsageError, match=r"their geometric eigenmodes \(schaefer400_roi_eigenmodes.csv\)"):
         load_encoder("brain-harmonix-f", files / "model.pth", aux=aux, accept_licence=True)
     torch.save({f"encoder.{key}": value for key, value in state.items()}, tmp_path / "student.pth")
-    with pytest.raises(CheckpointError, match=r"no keys under 'encoder_ema.'"):
+    with pytest.raises(CheckpointError, match=r"no tensors under 'encoder_ema.'"):
         load_brain_harmonix(tmp_path / "student.pth", **accepted(files), size=SIZE)
     extra = {f"encoder_ema.{key}": value for key, value in state.items()} | {"encoder_ema.head.bias": torch.zeros(2)}
     torch.save(extra, tmp_path / "extra.pth")
