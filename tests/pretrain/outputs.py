@@ -67,7 +67,7 @@ def run_pretrain(folder: Path, *options: object, out: str = "out", quick: Sequen
 def read_log(encoder: Path) -> pd.DataFrame:
     """The log of a run by step, without what differs from run to run."""
     table = pd.read_csv(encoder / "log.tsv", sep="\t", index_col="step", na_values="n/a")
-    return table.drop(columns=["steps_per_s", "peak_mb", "seconds_left"])
+    return table.drop(columns="steps_per_s")
 
 
 def pretrain(corpus: Path, output: Path, config: PretrainConfig, stop_step: int | None = None) -> Pretrained:
