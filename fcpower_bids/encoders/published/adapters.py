@@ -59,6 +59,7 @@ class PublishedEncoder:
         """Position in the input of each parcel of the model, -1 for one it can do without. Raises RecordingError."""
         return parcel_order(self.recipe.atlas).match(parcel_names)
 
+    @torch.inference_mode()
     def embed(
         self,
         series: Sequence[ArrayLike],
@@ -69,9 +70,12 @@ class PublishedEncoder:
         """Embed recordings, repetition time in seconds: the mean over windows (n, d). Raises RecordingError."""
         columns = self.columns(parcel_names)
         times = np.broadcast_to(np.asarray(repetition_time, np.float64), len(series))
-        return np.stack(
-            [self._embed_one(self.select(x, columns), float(t)) for x, t in zip(series, times, strict=True)]
-        )
+        vectors = []
+        for recording, time in zip(series, times.tolist(), strict=True):
+            windows = self.prepare(self.select(recording, columns), time)
+            total = sum(self.model(windows[i : i + 1])[0] for i in range(len(windows)))  # one at a time: bounded memory
+            vectors.append((total / len(windows)).numpy())  # type: ignore[union-attr]
+        return np.stack(vectors)
 
     def provenance(self, read: Read = "sequence") -> dict[str, Any]:
         """Identity of the embeddings, for the sidecar."""
@@ -148,13 +152,6 @@ class PublishedEncoder:
                 f"{frames}; leave it out of the embedding."
             )
         return crops(series, frames, -(-len(series) // frames))
-
-    @torch.inference_mode()
-    def _embed_one(self, series: FloatArray, repetition_time: float) -> NDArray[np.float32]:
-        windows = self.prepare(series, repetition_time)
-        total = sum(self.model(windows[i : i + 1])[0] for i in range(len(windows)))  # one at a time: bounded memory
-        vector: NDArray[np.float32] = (total / len(windows)).numpy()  # type: ignore[union-attr]
-        return vector
 
 
 def loader(
