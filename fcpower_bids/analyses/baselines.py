@@ -170,7 +170,8 @@ FACTS = {
         "the others; that of the representation is multiplied by the slope, not below 0, of what is left on the "
         "predictions of the inner folds, and both are added. The gain is over the best of mean, site and known. "
         "For its p what the known columns leave in everyone changes places (Freedman and Lane), and all of this is "
-        "done again; the gain is then that of the correlation, of classes too."
+        "done again; the gain is then that of the correlation, of classes in standard errors that hold where they are "
+        "spread differently (DiCiccio and Romano 2017, doi:10.1080/01621459.2016.1202117)."
     )
 }
 
@@ -262,7 +263,8 @@ class Baselines:
             self._rows.append(row | {"over": over})
             if predictions.observed.shape[1] > 1:
                 gains = predictions.score(STACKED) - np.max([predictions.score(name) for name in alone], axis=0)
-                self._null += list_scores(target, entry, np.stack([gains, np.full_like(gains, np.nan)]))
+                errors = predictions.error() if target.is_binary else np.full_like(gains, np.nan)
+                self._null += list_scores(target, entry, np.stack([0.5 * target.is_binary + gains, errors]))
 
     def table(self) -> dict[str, Table]:
         """Return ``prediction_baselines``; nothing where nothing is known."""
@@ -361,16 +363,28 @@ class _Predictions(NamedTuple):
             scores = np.where((predicted != self.predicted[MEAN][:, columns]).any(axis=0), scores, np.nan)
         return np.where(np.isfinite(scores), scores, chance)
 
+    def error(self) -> FloatArray:
+        """Standard error of the correlation of each column, (1 + B,), which holds where classes are spread differently.
+
+        Source: DiCiccio and Romano 2017 (doi:10.1080/01621459.2016.1202117).
+        """
+        x, y = (self.centre(values) for values in (self.observed, self.predicted[STACKED]))
+        size = (x**2).sum(axis=0) * (y**2).sum(axis=0)
+        return np.sqrt(np.divide(((x * y) ** 2).sum(axis=0), size, out=np.ones_like(size), where=size > 0))
+
+    def centre(self, values: FloatArray) -> FloatArray:
+        """Columns (n, m) without their means, those of each site where these are held out."""
+        if self.sites is None:
+            return np.asarray(values - values.mean(axis=0))
+        members = (self.sites[:, None] == np.unique(self.sites)).astype(float)
+        return np.asarray(values - members @ (members.T @ values / members.sum(axis=0)[:, None]))
+
     def describe(self, model: str) -> dict[str, Any]:
         """Scores of the true target."""
-        values, guess, mean = self.observed[:, 0], self.predicted[model][:, 0], self.predicted[MEAN][:, 0]
+        values, guess, mean = (each[:, :1] for each in (self.observed, self.predicted[model], self.predicted[MEAN]))
         errors, spread = values - guess, values - mean
         if self.sites is not None and not self.is_binary:
-            labels = np.unique(self.sites, return_inverse=True)[1]
-            errors, spread = (
-                deviations - (np.bincount(labels, deviations) / np.bincount(labels))[labels]
-                for deviations in (errors, spread)
-            )
+            errors, spread = self.centre(errors), self.centre(spread)
         total = float((spread**2).sum())
         return {
             "value": self.score(model, "auc" if self.is_binary else "pearson")[0],

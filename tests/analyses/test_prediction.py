@@ -13,7 +13,7 @@ from scipy import special, stats
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import roc_auc_score
 
-from fcpower_bids.analyses import prediction
+from fcpower_bids.analyses import baselines, prediction
 from fcpower_bids.analyses.baselines import BUDGET, BUDGET_REBUILT, choose_permutations
 from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.analyses.features import AveragedEdges
@@ -295,6 +295,23 @@ def test_a_class_given_a_covariate_is_residualised_as_every_other_target():
             left[test], guess[test] = own[test], ridge(kernel, own, train, np.flatnonzero(test), 0.5)
         expected.append(roc_auc_score(left > 0, guess, sample_weight=np.abs(left)))
     np.testing.assert_allclose(tables["null"].frame["score"], expected, atol=1e-8)
+
+
+def test_a_gain_for_a_class_is_in_errors_that_hold_where_classes_are_spread_differently(monkeypatch):
+    rng, n, seen, whole = np.random.default_rng(4), 40, [], baselines.null_p_values
+    patient, score = (np.arange(n) < 8).astype(float), rng.standard_normal(n)
+    cohort = single_session(rng, n, age=rng.standard_normal(n), patient=patient, score=score)
+    monkeypatch.setattr(baselines, "null_p_values", lambda rows: seen.extend(rows) or whole(rows))
+    choices = {"targets": ("patient", "score"), "representations": ("fc",), "folds": 4, "inner_folds": 2, "repeats": 1}
+    predict(cohort, **choices, permutations=9)
+    known = pd.DataFrame(seen).groupby("target")["standard_error"].count()
+    assert known.to_dict() == {"patient": 10, "score": 0}
+    guesses = rng.standard_normal((n, 4000)) * np.where(patient, 3.0, 1.0)[:, None]
+    observed = np.broadcast_to(patient[:, None], guesses.shape)
+    error = baselines._Predictions(True, None, observed, {baselines.STACKED: guesses}).error()
+    r = stats.zscore(guesses).T @ stats.zscore(patient) / n
+    assert error.mean() == pytest.approx(r.std(), rel=0.1)
+    assert r.std() > 1.3 / np.sqrt(n), "what equal spreads would give is too small"
 
 
 CHOICES = {"folds": 3, "inner_folds": 2, "repeats": 2, "targets": ("age",), "nprocs": 1, "permutations": 20}
