@@ -64,8 +64,6 @@ SAME: dict[str, str] = {
 }
 """Tables whose tests are those of another table, by the same functions."""
 ELSEWHERE: dict[tuple[str, str], str] = {
-    ("comparisons", "p_people"): "not written below 100 people; docs/measurements.md",
-    ("comparisons", "p_offset"): "sign flips over sites, tests/core/test_inference.py",
     ("identification_gains", "p_greater"): "the bootstrap of identification_comparisons",
     ("identification", "ci_low"): "Wilson's interval",
     ("spectrum_histogram", "low"): "edges of bins, no interval",

@@ -25,7 +25,7 @@ from fcpower_bids.core.identification import identify
 from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.encoders.checkpoints import load_strictly, read_config, read_tensors
 from fcpower_bids.encoders.fbert import FBert
-from fcpower_bids.pretrain.corpus import teacher_vector
+from fcpower_bids.pretrain.corpus import teacher_vector_and_rank
 from fcpower_bids.pretrain.engine import PretrainConfig, on_all_processes
 from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.pretrain.train import train
@@ -67,7 +67,7 @@ def score(features: Map, scans: Scans, people: list[str]) -> dict[str, float]:
     persons, sessions = zip(*keys, strict=True)
     rows = [normalise_rows(one) for one in each]
     found = [identify(a @ b.T, persons, sessions).accuracy for a in rows for b in rows]
-    teacher = np.stack([teacher_vector(scans[key], 0.35) for key in keys])
+    teacher = np.stack([teacher_vector_and_rank(scans[key], 0.35)[0] for key in keys])
     centred = [one - one.mean(0) for one in each]
     alignment = [kernel_alignment(one @ one.T, teacher @ teacher.T, debiased=True) for one in centred]
     return {"identification": float(np.mean(found)), "alignment": float(np.mean(alignment))}
@@ -106,7 +106,7 @@ def sources(scans: Scans, people: list[str]) -> list[Any]:
 def without_training(scans: Scans, unseen: list[str], config: PretrainConfig) -> list[dict[str, Any]]:
     """FC and FC^0.35 of the window, and three random encoders."""
     maps: dict[str, Map] = {
-        f"FC^{alpha:g}": lambda x, alpha=alpha: np.stack([teacher_vector(window, alpha) for window in x])
+        f"FC^{alpha:g}": lambda x, alpha=alpha: np.stack([teacher_vector_and_rank(window, alpha)[0] for window in x])
         for alpha in (1.0, 0.35)
     }
     rows = [{"map": name, **score(one, scans, unseen)} for name, one in maps.items()]

@@ -43,9 +43,9 @@ def test_a_slip_in_the_check_stops_no_analysis_and_is_told(cohort, monkeypatch, 
     assert main([str(cohort.bids), str(cohort.out), "group", "--analyses", "check", "--targets", "score"]) == 5
 
 
-def test_a_slip_while_a_pack_is_proved_blames_no_pack(tmp_path, monkeypatch, capsys):
+def test_a_slip_while_a_pack_is_opened_blames_no_pack(tmp_path, monkeypatch, capsys):
     plant_outputs(tmp_path, made_recordings(people=4))
-    monkeypatch.setattr(pack, "_prove_pack", lambda *_: int("a slip of ours"))
+    monkeypatch.setattr(pack, "Corpus", lambda **_: int("a slip of ours"))
     assert run_pretrain(tmp_path) == 1
     told = capsys.readouterr().err
     assert "internal error" in told

@@ -186,18 +186,6 @@ def test_the_text_tells_the_cleaning_that_was_done_and_not_what_a_file_asks_for(
     )
 
 
-def test_the_importance_of_a_parcel_is_the_mean_of_its_edges(analysed):
-    own, single = (read_table(analysed / "group" / f"importance_{name}.tsv") for name in ("parcels", "edges"))
-    own, single = (
-        each[(each["representation"] == "fc_power") & (each["target"] == "planted_score")] for each in (own, single)
-    )
-    ends = [single[[end, "importance"]].set_axis(["parcel", "importance"], axis=1) for end in ("parcel_a", "parcel_b")]
-    means = pd.concat(ends).groupby("parcel")["importance"].mean()
-    np.testing.assert_allclose(own.set_index("parcel")["importance"], means[own["parcel"]], atol=1e-12)
-    atlas = read_table(next((analysed / "sourcedata").rglob("*_dseg.tsv"))).set_index("name")
-    np.testing.assert_allclose(own[["x", "y", "z"]], atlas.loc[own["parcel"], ["x", "y", "z"]], atol=0.01)
-
-
 def test_a_second_run_gives_the_same_bytes_whatever_the_number_of_processes(study, analysed):
     before = {path.name: path.read_bytes() for path in (analysed / "group").glob("*.tsv")}
     (analysed / "group" / "analyses.json").unlink()  # or nothing would be done again

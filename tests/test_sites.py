@@ -130,20 +130,11 @@ def test_the_table_follows_from_the_predictions(cohort):
 
 
 def test_held_out_sites_are_tested_for_what_is_scored(cohort):
-    """Order within sites has its test, the offset of the site another; neither contradicts the other."""
+    """The order within sites is tested, whatever the offset of a site."""
     run(cohort, "--site-column", "site", "--sites", "hold-out", "--permutations", "49")
     table = cohort.table("prediction_sites").set_index(["representation", "over", "site"])
     assert table.loc[("fc_power", "site", "two"), "bias"] < -1 < 1 < table.loc[("fc_power", "site", "one"), "bias"]
-    (row,) = cohort.table("comparisons").to_dict("records")
-    assert row["n_blocks"] == 2
     people = cohort.table("predictions")
-    error = people["observed"] - people["predicted"]
-    keys = [people["representation"], people["repeat"], people["fold"]]
-    offsets = error.groupby(keys[::2]).mean().unstack(0)
-    assert row["offset_difference"] == pytest.approx((offsets["fc_power"].abs() - offsets["fc"].abs()).mean())
-    within = ((error - error.groupby(keys).transform("mean")) ** 2).groupby(keys[::2]).sum().unstack(0)
-    gains = within["fc"] - within["fc_power"]
-    assert row["p_people"] == (1.0 if abs(gains.sum()) < gains.abs().sum() - 1e-12 else 0.5)
     summary = cohort.table("prediction_summary").set_index("representation")
     assert (summary["ranked_by"] == "within_mean").all()
     scores = table.xs("within sites", level="over")["value"].droplevel("site")

@@ -9,10 +9,11 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fcpower_bids.cli.commands import CHECKSUMS, fetch_weights
-from fcpower_bids.clinic.fit import CARD, load_model, save_model
+from fcpower_bids.clinic.fit import CARD, REFERENCE, load_model, save_model
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.group import FinishedAnalyses
 from fcpower_bids.outputs.status import write_status_table
@@ -109,7 +110,8 @@ def test_results_and_models_name_only_their_own(tmp_path, name):
     with pytest.raises(DatasetError, match="leads out"):
         fetch_weights("fbert-1m", folder)
 
-    card = json.loads((save_model(folder / "m", {"a": np.zeros(2)}, {}) / CARD).read_text())
+    nothing = pd.DataFrame(columns=list(REFERENCE.columns))
+    card = json.loads((save_model(folder / "m", {"a": np.zeros(2)}, {}, nothing) / CARD).read_text())
     card["Digests"][name] = digest_of(diary)
     (folder / "m" / CARD).write_text(json.dumps(card))
     with pytest.raises(DatasetError, match="leads out"):
@@ -171,7 +173,6 @@ KNOWN = {
     ),
     # names that are ours, and numbers
     "encoders/checkpoints.py": ("target / PLAIN_MODEL.name",),
-    "encoders/published/adapters.py": ("path / file",),  # published names
     "encoders/published/parcel_orders.py": ("files('fcpower_bids') / 'data' / 'parcel_orders' / f'{table}.tsv'",),
     "imaging/atlas_files.py": ("folder / name", "folder.parent / name"),
     "imaging/atlas.py": ("folder / f'{atlas.name}_{hashlib.sha256(content).hexdigest()[:16]}.json'",),
@@ -193,7 +194,6 @@ KNOWN = {
     "pretrain/train.py": ("self.path / 'checkpoints' / f'step-{step:07d}'",),
     "reports/cohort/tables.py": ("self.settings.results / f'{name}.json'",),
     "reports/methods.py": ("folder / f'CITATION{ending}'",),
-    "pretrain/page.py": ("root / 'encoder' / name",),
     "workflows/group.py": ("settings.output_dir / LOCKS / f'group_{settings.group.name}'",),  # of the command line
     # the atlases of this run, by their entities; links to inputs lead out on purpose
     "interfaces/nodes.py": (

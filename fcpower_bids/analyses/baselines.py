@@ -15,7 +15,7 @@ from fcpower_bids.analyses.evaluate import cross_validate
 from fcpower_bids.analyses.study import Study
 from fcpower_bids.analyses.targets import Target, build_once, covariate_columns, join_target_builders, site_columns
 from fcpower_bids.core.arrays import FloatArray, Labels, Rows
-from fcpower_bids.core.differences import POWER, largest_of_permutations, largest_standardised
+from fcpower_bids.core.differences import largest_of_permutations, largest_standardised
 from fcpower_bids.core.regression.krr import Regression
 from fcpower_bids.core.regression.scores import score_predictions, scores_within
 from fcpower_bids.core.regression.targets import (
@@ -30,9 +30,7 @@ from fcpower_bids.core.regression.targets import (
 from fcpower_bids.progress import track
 from fcpower_bids.records import Table, tabulate
 
-NO_NULL = {"n_permutations": 0} | dict.fromkeys(
-    ("p_permutation", "p_max", "p_max_targets", "score_needed", "score_powered"), np.nan
-)
+NO_NULL = {"n_permutations": 0} | dict.fromkeys(("p_permutation", "p_max", "p_max_targets", "score_needed"), np.nan)
 CHUNK = 250
 """Permutations that go through the folds together."""
 BUDGET, BUDGET_REBUILT = 2000, 500
@@ -44,9 +42,8 @@ LADDER = (1000, 500, 200, 100, 50, 20)
 
 NULL_FACTS = {
     "Rule": (
-        "People exchange their target together with its covariates; a class alone, as often as the covariates of "
-        "both make likely, which stay (Berrett et al. 2020, doi:10.1111/rssb.12340); families are exchanged whole, "
-        "with families of the same size; with --site-column, and where the target goes with a column of sites "
+        "People exchange their target together with its covariates; families are exchanged whole, with families of "
+        "the same size; with --site-column, and where the target goes with a column of sites "
         "(TargetsThatGoWithSites), everyone stays at their site; people without the target stay in place. The "
         "penalty is selected again in every permutation. The statistic is that of all out-of-fold predictions of the "
         "first repeat (of an AUC: less .5, in standard errors); where sites are held out, the mean over sites of that "
@@ -105,18 +102,16 @@ def null_p_values(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str,
     if len(set(targets.tolist())) > 1:
         of_all, needed = largest_standardised(table)
     needed[~np.isfinite(needed)] = np.nan
-    statistics = np.stack([needed, needed + POWER * np.nanstd(table[1:], axis=0)])
     # Scores that would have had these statistics: the error of an AUC goes with sqrt(AUC (1 - AUC)).
     with np.errstate(divide="ignore", invalid="ignore"):
-        areas = 0.5 + 0.5 * np.sin(np.arctan(statistics * errors[0] / np.sqrt(scores[0] * (1 - scores[0]))))
-    needed, powered = np.where(np.isfinite(errors[0]), areas, statistics)
+        areas = 0.5 + 0.5 * np.sin(np.arctan(needed * errors[0] / np.sqrt(scores[0] * (1 - scores[0]))))
+    needed = np.where(np.isfinite(errors[0]), areas, needed)
     return {
         key: {
             "p_permutation": float(largest_of_permutations(table[0, [i]], table[1:, [i]])[0][0]),
             "p_max": float(p_max[i]),
             "p_max_targets": float(of_all[i]),
             "score_needed": float(needed[i]),
-            "score_powered": float(powered[i]),
             "n_permutations": len(table) - 1,
         }
         for i, key in enumerate(cells)
@@ -132,9 +127,8 @@ def score_columns(name: str, observed: FloatArray, predicted: FloatArray, sites:
 
 def _scores(solver: Regression, study: Study, target: Target, name: str) -> FloatArray:
     known, exchange = np.flatnonzero(target.known), study.protocol.exchange
-    number, covariates = choose_permutations(study)[0], study.people.covariates
-    drawn, orders = target.is_binary and covariates.shape[1], list[Rows | None]([None])
-    for among in exchange.draws(target, number, covariates) if drawn else exchange.orders(target, number):
+    orders = list[Rows | None]([None])
+    for among in exchange.orders(target, choose_permutations(study)[0]):
         order = np.arange(target.known.size)  # only people who have the target change places
         order[known] = known[among]
         orders.append(order)
@@ -165,18 +159,19 @@ PEOPLE_PER_COLUMN = 10
 MOST_PERMUTATIONS = 200
 """Taken where no number is asked for."""
 SIGNIFICANT = 0.05
-GAINS = {"gain": "value", "gain_cod": "predictive_cod", "gain_log_likelihood": "log_likelihood"}
+GAINS = {"gain": "value", "gain_cod": "predictive_cod"}
 """Columns of differences, and those whose they are."""
 BASELINES = "prediction_baselines"
 FACTS = {
     "Rule": (
         "The representation predicts, on the folds of the first repeat, what the known columns leave of a target "
-        "(classes: of their probability). Known columns are taken into the range of the training people, and their "
+        "(classes are 0 and 1). Known columns are taken into the range of the training people, and their "
         "prediction is drawn towards the mean by the slope of the target on predictions of each training person from "
         "the others; that of the representation is multiplied by the slope, not below 0, of what is left on the "
         "predictions of the inner folds, and both are added. The gain is over the best of mean, site and known. "
-        "For its p what the known columns leave in everyone changes places (Freedman and Lane), classes are drawn from "
-        "their odds given what is known, and all of this is done again."
+        "For its p what the known columns leave in everyone changes places (Freedman and Lane), and all of this is "
+        "done again; the gain is then that of the correlation, of classes in standard errors that hold where they are "
+        "spread differently (DiCiccio and Romano 2017, doi:10.1080/01621459.2016.1202117)."
     )
 }
 
@@ -246,11 +241,10 @@ class Baselines:
             if not known.names:
                 continue
             predictions = self._predict(solver, target, known, None if given else site)
-            values = {name: predictions.score(name) for name in predictions.predicted}
-            alone = {name: scores for name, scores in values.items() if name != STACKED}
-            over = max(alone, key=lambda name: float(alone[name][0]))
+            described = {name: predictions.describe(name) for name in predictions.predicted}
+            alone = [name for name in described if name != STACKED]
+            over = max(alone, key=lambda name: float(described[name]["value"]))
             about = {"target": target.name, "n_people": int(target.known.sum())}
-            described = {name: predictions.describe(name, values[name]) for name in values}
             row = {
                 **about,
                 "model": STACKED,
@@ -262,29 +256,27 @@ class Baselines:
             if not any(earlier["target"] == target.name for earlier in self._rows):
                 names = {KNOWN: ", ".join(known.names), SITE: ", ".join(site.names) if site else ""}
                 if site and given:  # of what the covariates leave of the target, which is what is predicted
-                    build = residual_target(target.build(), self.study.people.covariates, target.is_binary)
-                    of_site = self._gather(target, build, {SITE: self._guess_site(build, site)})
-                    described[SITE] = of_site.describe(SITE, of_site.score(SITE))
+                    build = residual_target(target.build(), self.study.people.covariates)
+                    described[SITE] = self._gather(target, build, {SITE: self._guess_site(build, site)}).describe(SITE)
                 models = [name for name in (MEAN, SITE, KNOWN) if name in described]
                 self._rows += [{**about, "model": name, "known": names.get(name), **described[name]} for name in models]
             self._rows.append(row | {"over": over})
-            if len(values[STACKED]) > 1:
-                gains = values[STACKED] - np.max(list(alone.values()), axis=0)
-                self._null += list_scores(target, entry, predictions.studentise(gains))
+            if predictions.observed.shape[1] > 1:
+                gains = predictions.score(STACKED) - np.max([predictions.score(name) for name in alone], axis=0)
+                errors = predictions.error() if target.is_binary else np.full_like(gains, np.nan)
+                self._null += list_scores(target, entry, np.stack([0.5 * target.is_binary + gains, errors]))
 
     def table(self) -> dict[str, Table]:
         """Return ``prediction_baselines``; nothing where nothing is known."""
         if not self._rows:
             return {}
         p = null_p_values(self._null)
-        binary = {target.name for target in self.study.targets if target.is_binary}
         for row in self._rows:
             if row["model"] == STACKED:
                 test = p.get((row["target"], row["representation"]), {"p_max_targets": np.nan, "n_permutations": 0})
                 row |= {"p_adds": test["p_max_targets"], "n_permutations": test["n_permutations"], "adds": None}
-                falls = row["gain_log_likelihood" if row["target"] in binary else "gain_cod"] > 0
                 if np.isfinite(row["p_adds"]):
-                    row["adds"] = bool(row["p_adds"] < SIGNIFICANT and row["gain"] > 0 and falls)
+                    row["adds"] = bool(row["p_adds"] < SIGNIFICANT and row["gain"] > 0 and row["gain_cod"] > 0)
         first = list(self._known)
         return tabulate(FACTS, **{BASELINES: sorted(self._rows, key=lambda row: first.index(row["target"]))})
 
@@ -301,11 +293,11 @@ class Baselines:
         return [predict_known(build(fold.train), site.columns, fold.train)[fold.test] for fold in folds]
 
     def _predict(self, solver: Regression, target: Target, known: Known, site: Known | None) -> _Predictions:
-        folds, classes = self.study.first_repeat, target.is_binary
+        folds = self.study.first_repeat
         build: TargetBuilder = build_once(self._targets(target, known))  # type: ignore[assignment]
 
         def predict(train: Rows) -> FloatArray:
-            return predict_known(build(train), known.columns, train, classes, self.sites)
+            return predict_known(build(train), known.columns, train, self.sites)
 
         guess: TargetBuilder = build_once(predict)  # type: ignore[assignment]
         result = cross_validate(solver, self.study, columns=lambda train: build(train) - guess(train), folds=folds)
@@ -342,15 +334,11 @@ class Baselines:
             return target.build()
         rows, exchange = np.flatnonzero(target.known), self.study.protocol.exchange
         values = target.measures[rows]
-        if target.is_binary:
-            drawn = exchange.draws(target, number, known.columns, shrunken=True)
-            permuted = values[np.vstack([np.arange(len(rows)), drawn])]
-        else:
-            given = known.columns
-            if self.sites is not None:  # their levels stay where they are, and say nothing of the other columns
-                given = np.hstack([given, self.sites[:, None] == np.unique(self.sites)[1:]])
-            left = remove_covariates(values, given[rows], np.arange(len(rows)))
-            permuted = np.concatenate([values[None], values - left + left[exchange.orders(target, number)]])
+        given = known.columns
+        if self.sites is not None:  # their levels stay where they are, and say nothing of the other columns
+            given = np.hstack([given, self.sites[:, None] == np.unique(self.sites)[1:]])
+        left = remove_covariates(values, given[rows], np.arange(len(rows)))
+        permuted = np.concatenate([values[None], values - left + left[exchange.orders(target, number)]])
         versions = np.full((number + 1, *target.measures.shape), np.nan)
         versions[:, rows] = permuted
         if target.measures.shape[1] == 1:
@@ -366,40 +354,42 @@ class _Predictions(NamedTuple):
     observed: FloatArray  # (n, 1 + B)
     predicted: dict[str, FloatArray]  # the same
 
-    def score(self, model: str) -> FloatArray:
-        """The score of each column, (1 + B,): that of chance where a model orders nobody."""
-        name, chance = ("auc", 0.5) if self.is_binary else ("pearson", 0.0)
-        scores = score_columns(name, self.observed, self.predicted[model], self.sites)
+    def score(self, model: str, name: str = "pearson") -> FloatArray:
+        """The score of each column, (1 + B,), an AUC of the first alone: that of chance where a model orders nobody."""
+        chance, columns = (0.5, slice(1)) if name == "auc" else (0.0, slice(None))
+        predicted = self.predicted[model][:, columns]
+        scores = score_columns(name, self.observed[:, columns], predicted, self.sites)
         if self.sites is None:
-            orders = (self.predicted[model] != self.predicted[MEAN]).any(axis=0)
-            scores = np.where(orders, scores, np.nan)
+            scores = np.where((predicted != self.predicted[MEAN][:, columns]).any(axis=0), scores, np.nan)
         return np.where(np.isfinite(scores), scores, chance)
 
-    def studentise(self, gains: FloatArray) -> FloatArray:
-        """Gains with their errors, (2, 1 + B): of an AUC as `null` has them, which keeps the level of the test."""
-        if not self.is_binary:
-            return np.stack([gains, np.full_like(gains, np.nan)])
-        errors = score_columns("auc_error", self.observed, self.predicted[STACKED], self.sites)
-        return np.stack([0.5 + gains, np.where(np.isfinite(errors), errors, 1.0)])  # no site has both classes: no gain
+    def error(self) -> FloatArray:
+        """Standard error of the correlation of each column, (1 + B,), which holds where classes are spread differently.
 
-    def describe(self, model: str, scores: FloatArray) -> dict[str, Any]:
-        """The first of its scores (1 + B,), that of the true target, and further ones."""
-        values, guess, mean = self.observed[:, 0], self.predicted[model][:, 0], self.predicted[MEAN][:, 0]
+        Source: DiCiccio and Romano 2017 (doi:10.1080/01621459.2016.1202117).
+        """
+        x, y = (self.centre(values) for values in (self.observed, self.predicted[STACKED]))
+        size = (x**2).sum(axis=0) * (y**2).sum(axis=0)
+        return np.sqrt(np.divide(((x * y) ** 2).sum(axis=0), size, out=np.ones_like(size), where=size > 0))
+
+    def centre(self, values: FloatArray) -> FloatArray:
+        """Columns (n, m) without their means, those of each site where these are held out."""
+        if self.sites is None:
+            return np.asarray(values - values.mean(axis=0))
+        members = (self.sites[:, None] == np.unique(self.sites)).astype(float)
+        return np.asarray(values - members @ (members.T @ values / members.sum(axis=0)[:, None]))
+
+    def describe(self, model: str) -> dict[str, Any]:
+        """Scores of the true target."""
+        values, guess, mean = (each[:, :1] for each in (self.observed, self.predicted[model], self.predicted[MEAN]))
         errors, spread = values - guess, values - mean
         if self.sites is not None and not self.is_binary:
-            labels = np.unique(self.sites, return_inverse=True)[1]
-            errors, spread = (
-                deviations - (np.bincount(labels, deviations) / np.bincount(labels))[labels]
-                for deviations in (errors, spread)
-            )
-        # Mean over people, in nats: of two classes, or Gaussian with the spread of the errors.
-        p, total = np.clip(guess, 0.01, 0.99), float((spread**2).sum())
-        of_classes = np.log(np.where(values == 1, p, 1 - p)).mean() if self.is_binary else None
+            errors, spread = self.centre(errors), self.centre(spread)
+        total = float((spread**2).sum())
         return {
-            "value": scores[0],
+            "value": self.score(model, "auc" if self.is_binary else "pearson")[0],
             "score": "auc" if self.is_binary else "r",
             "predictive_cod": 1 - float((errors**2).sum()) / total if total else np.nan,
-            "log_likelihood": float(-0.5 * np.log((errors**2).mean()) if of_classes is None else of_classes),
         }
 
 

@@ -28,7 +28,7 @@ from fcpower_bids.analyses.study import Exchange, describe_people, plan_exchange
 from fcpower_bids.analyses.targets import choose_people, choose_targets
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import rebuild_matrix
-from fcpower_bids.core.differences import POWER, largest_of_permutations
+from fcpower_bids.core.differences import largest_of_permutations
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
@@ -206,9 +206,6 @@ def describe_edges(asked: Question, tests: EdgeTests, weight: float, cohort: Coh
     null |= {"extent": tests.extents}
     model, best = asked.model, int(size.argmax())
     needed = largest_of_permutations([], tests.largest[:, None])[1]
-    needed = float(needed) if np.isfinite(needed) else np.nan
-    sizes = np.array([needed, needed + POWER])
-    needed_effect, powered = asked.effect(Statistic(sizes, np.full(2, float(model.df)), np.ones(2)))[0]
     summary = {
         "n_people": len(asked.people),
         "n_covariates": model.covariates.shape[1],
@@ -223,10 +220,8 @@ def describe_edges(asked: Question, tests: EdgeTests, weight: float, cohort: Coh
         "n_fdr": int((tests.q < SIGNIFICANT).sum()),
         "p_family_wise": tests.p_family_wise[best],
         "largest": np.abs(tests.size[best]),  # of which p_max is found when all representations are known
-        "t_needed": needed,
+        "t_needed": needed if np.isfinite(needed) else np.nan,
         "measure": edges["measure"].iloc[0],
-        "effect_needed": needed_effect,
-        "effect_powered": powered,
         "effect_largest": asked.effect(tests.statistic)[0][best],
         "threshold": asked.threshold,
         "n_components": len(ranked),

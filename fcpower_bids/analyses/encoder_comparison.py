@@ -80,8 +80,6 @@ def analyse_encoders(cohort: Cohort, settings: Settings) -> dict[str, Table]:
         compared = pd.DataFrame(compare_pairs(identified, settings)).rename(columns=renamed).assign(**about)
         pairs.append(correct_within(compared, ["target"]))
     inputs = {name: describe_input(name, cohort) for name in names}
-    if unknown := [name for name, row in inputs.items() if row["params"] == NOT_KNOWN]:
-        facts["InputsNotKnown"] = f"The sidecars lack the input of: {', '.join(unknown)}."
     tables = tabulate(
         facts,
         encoders=[inputs[row["representation"]] | row for row in summary],

@@ -18,7 +18,7 @@ from fcpower_bids.analyses.features import Representation
 from fcpower_bids.analyses.study import Study
 from fcpower_bids.analyses.targets import Target
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.differences import adjust_p_values, corrected_resampled_t, sign_flip_p_value, sum_by_block
+from fcpower_bids.core.differences import adjust_p_values, corrected_resampled_t
 from fcpower_bids.core.regression.folds import Fold, PredictionPreset
 from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.core.regression.krr import BlockRidge, Regression, grid_of, kernel_ridge
@@ -44,10 +44,8 @@ RULE = (
     "Corrected resampled t-test on per-fold scores of shared folds. Repeats that test the same people again (sites "
     "held out in turn) are averaged and count as one fold."
 )
-FEWEST_PEOPLE = 100
-"""With fewer, sign flips over people see a difference of equally good features too often (14 and more of 100)."""
 ROUNDING = 1e-9
-"""Difference of two scores, or share of an error, that is none."""
+"""Difference of two scores that is none."""
 TESTS = ("mean_difference", "ci_low", "ci_high", "t", "df", "p_two_sided", "p_greater", "p_less", "p_holm")
 COMPARED = ("target", "representation", "reference", "score", *TESTS, "n_folds", "n_distinct", "n_skipped")
 
@@ -278,44 +276,6 @@ def comparison_facts(study: Study) -> dict[str, Any]:
             "at the pooled scores, or use fewer folds."
         ),
     }
-
-
-def add_people_tests(comparisons: pd.DataFrame, study: Study, results: Results) -> pd.DataFrame:
-    """Add ``p_people``, of the squared errors of the same people; families and held-out sites count as one.
-
-    Where sites are held out errors are those within a site, and its offset, the mean error, is tested by itself.
-    """
-    units, seed, held_out = study.protocol.units, study.settings.method.random_seed, study.protocol.held_out is not None
-    errors = {}
-    for block in person_frames(study, results):
-        error, offsets = block["observed"] - block["predicted"], pd.Series(dtype=float)
-        if held_out:
-            site = block["participant_id"].map(units)
-            offsets = error.groupby(site).mean()
-            error = error - error.groupby([block["repeat"], site]).transform("mean")
-        of_people = (error**2).groupby(block["participant_id"]).mean()
-        errors[block["target"].iloc[0], block["representation"].iloc[0]] = of_people, offsets
-
-    rows = []
-    for target, first, reference in comparisons[["target", "representation", "reference"]].astype(str).to_numpy():
-        (compared, own_offsets), (other, offsets) = errors[target, first], errors[target, reference]
-        of_people = error_gains(other, compared)
-        sums = sum_by_block(of_people, [units[str(name)] for name in of_people.index])
-        enough = held_out or len(of_people) >= FEWEST_PEOPLE
-        row = {"p_people": sign_flip_p_value(sums, seed=seed) if enough else np.nan, "n_blocks": len(sums)}
-        if held_out:
-            row["offset_difference"] = -error_gains(offsets.abs(), own_offsets.abs()).mean()
-            row["p_offset"] = sign_flip_p_value(error_gains(offsets**2, own_offsets**2), seed=seed)
-        rows.append(row)
-    columns = None if rows else ["p_people", "n_blocks"]
-    return comparisons.join(pd.DataFrame(rows, index=comparisons.index, columns=columns))
-
-
-def error_gains(reference: pd.Series, compared: pd.Series) -> pd.Series:
-    """By how much an error is larger under the reference, of all who have it under both."""
-    both = pd.concat([reference, compared], axis=1, join="inner").dropna()
-    larger = both.iloc[:, 0] - both.iloc[:, 1]
-    return larger.where(larger.abs() > ROUNDING * both.abs().max(axis=1), 0.0)
 
 
 # --- Screens --------------------------------------------------------------------------------------------------------

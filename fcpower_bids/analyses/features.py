@@ -84,8 +84,6 @@ class AveragedEdges:
     def __init__(self, edges: FeatureSource, groups: Sequence[Rows], weights: FloatArray | None = None) -> None:
         self.edges = edges
         self.groups = tuple(np.asarray(group, dtype=np.intp) for group in groups)
-        if any(group.size == 0 for group in self.groups):
-            raise Unfit("Every person or scan of an analysis needs at least one row of edges.")
         self.shape: tuple[int, ...] = (len(self.groups), edges.shape[1])
         self.dtype = np.dtype(getattr(edges, "dtype", np.float64))
         self._order = np.concatenate(self.groups)
@@ -288,9 +286,6 @@ def series_features(cohort: Cohort, groups: Sequence[Rows], transform: Transform
         mean = np.zeros(features.shape[1], features.dtype)
         for scan in scans:
             series = np.concatenate([standardise(run) for run in cohort.series[scan]()])
-            if series.shape[1] != n_parcels:
-                who = cohort.scans["participant_id"].iloc[scan]
-                raise ValueError(f"A series of {who} has {series.shape[1]} parcels, the cohort {n_parcels}.")
             matrix = transform.transform([series])[0]
             mean += np.hstack([vectorise_edges(matrix), np.diag(matrix)[:diagonal]]) / len(scans)
         features[unit] = mean

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from fcpower_bids.analyses.features import Representation
 from fcpower_bids.analyses.study import Study
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.edges import edge_names, parcel_means, rebuild_matrix
+from fcpower_bids.core.connectome.edges import edge_names, rebuild_matrix
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.core.regression.krr import fit_in_sample
 from fcpower_bids.core.regression.nested import NestedResult
@@ -60,7 +60,6 @@ class EdgeImportance:
     def __init__(self, study: Study) -> None:
         self.study = study
         self.edges: list[tuple[dict[str, str], FloatArray]] = []
-        self.parcels: list[pd.DataFrame] = []
         self.networks: list[dict[str, Any]] = []
 
     def add(self, representation: Representation, result: NestedResult) -> None:
@@ -78,30 +77,20 @@ class EdgeImportance:
         elif study.preset.fit_transforms_on == "cohort":
             kernel = standard_kernel(features, everyone, everyone)
         fitted = self._fit(kernel, features, targets, masks, result.chosen[: len(masks)])
-        about: dict[str, Any] = {"parcel": cohort.parcels, "network": cohort.networks}
-        if cohort.centroids is not None:
-            about |= dict(zip("xyz", np.asarray(cohort.centroids, dtype=float).T, strict=True))
         for j, target in enumerate(study.targets):
             panels = (features[:, at : at + PANEL] for at in range(0, features.shape[1], PANEL))
             values = np.concatenate([haufe_transform(panel, fitted[:, :, j], masks[:, :, j]) for panel in panels])
             values = values / representation.weight
             keys = {"target": target.name, "representation": representation.name}
             self.edges.append((keys, values))
-            both = {"importance": values, "importance_absolute": np.abs(values)}
-            means = {name: parcel_means(edges, len(cohort.parcels)) for name, edges in both.items()}
-            self.parcels.append(pd.DataFrame({**keys, **about, **means}))
-            within = {name: network_importance(edges, cohort.networks) for name, edges in both.items()}
-            names = within["importance"][0]
+            names, of_pairs = network_importance(values, cohort.networks)
             for a, b in zip(*np.triu_indices(len(names)), strict=True):
-                sizes = {name: float(of_pairs[a, b]) for name, (_, of_pairs) in within.items()}
-                self.networks.append({**keys, "network_a": names[a], "network_b": names[b], **sizes})
+                pair = {"network_a": names[a], "network_b": names[b]}
+                self.networks.append({**keys, **pair, "importance": float(of_pairs[a, b])})
 
     def tables(self, facts: Mapping[str, Any]) -> dict[str, Table]:
         """Return ``importance_edges`` and ``importance_networks``."""
-        tables, spec = {}, TABLES["importance_parcels"]  # whose places may not be known
-        if self.parcels:
-            tables[spec.name] = Table(pd.concat(self.parcels, ignore_index=True), spec, facts)
-        n_rows = sum(len(values) for _, values in self.edges)
+        tables, n_rows = {}, sum(len(values) for _, values in self.edges)
         if 0 < n_rows <= MOST_ROWS:
             tables["importance_edges"] = Table(Blocks(self._rows, n_rows), TABLES["importance_edges"], facts)
         else:

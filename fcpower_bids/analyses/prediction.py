@@ -26,7 +26,6 @@ from fcpower_bids.analyses.evaluate import (
     SMALL_FOLD,
     WITHIN_MEAN,
     Results,
-    add_people_tests,
     compare,
     comparison_facts,
     cross_validate,
@@ -143,7 +142,7 @@ def analyse_prediction(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     folds = fold_scores(study, results)
     tables = tabulate(facts, prediction=folds, prediction_pooled=pooled_scores(study, results))
     tables |= tabulate_people(study, results, facts) | {"folds": tabulate_folds(study, facts)}
-    comparisons = add_people_tests(compare(folds, study)[list(COMPARED)], study, results)
+    comparisons = compare(folds, study)[list(COMPARED)]
     tables["comparisons"] = Table(comparisons, TABLES["comparisons"], facts | comparison_facts(study))
     tables |= tabulate_alpha(study, grid) if grid else {}
     tables |= tabulate_reliability(study, results)

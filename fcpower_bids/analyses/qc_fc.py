@@ -65,7 +65,9 @@ def analyse_qc_fc(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     for representation in _edge_representations(cohort, groups, settings):
         r, pooled, strengths = correlate_edges(representation.features(), model)
         plain = not model.related and model.n_sites == 1  # t holds: no one is related, no site has a spread of its own
-        p = correlation_p_values(r, model.df) if plain else np.full(r.shape, np.nan)
+        # two-sided, of a correlation by t
+        size = np.abs(r) * np.sqrt(model.df / np.clip(1 - r**2, 1e-300, None))
+        p = np.asarray(2 * special.stdtr(model.df, -size)) if plain else np.full(r.shape, np.nan)
         q = false_discovery_rates(pooled.p(r) if len(strengths) else p)
         known = np.isfinite(r)
         both, middle = known & np.isfinite(distance), float(special.stdtrit(model.df, 0.75))
@@ -75,9 +77,8 @@ def analyse_qc_fc(cohort: Cohort, settings: Settings) -> dict[str, Table]:
         row |= {"n_edges": int(known.sum()), "median_abs_r_chance": middle / np.sqrt(model.df + middle**2)}
         row["p_all"] = permutation_p_value(float(np.nanmean(r**2)), strengths) if len(strengths) else np.nan
         if known.any():
-            row |= {"median_abs_r": float(np.median(np.abs(r[known]))), "mean_r": float(r[known].mean())}
+            row["median_abs_r"] = float(np.median(np.abs(r[known])))
             row["share_significant"] = float((q[known] < SIGNIFICANT).mean())
-        row["share_uncorrected"] = float((p[known] < SIGNIFICANT).mean()) if np.isfinite(p).any() else np.nan
         row["distance_rho"] = float(rank_correlation(np.abs(r[both]), distance[both])) if apart else np.nan
         summary.append(row)
         columns = {"parcel_a": first, "parcel_b": second, "r": r, "p": p, "q": q, "distance": distance}
@@ -203,12 +204,6 @@ def correlate_edges(features: FeatureSource, model: MotionModel) -> tuple[FloatA
             pooled.add(permuted)
             strength[rows] += np.einsum("be,be->b", permuted, permuted)
     return np.concatenate(correlations), pooled, strength / max(n_varying, 1)
-
-
-def correlation_p_values(r: FloatArray, df: int) -> FloatArray:
-    """Two-sided p of correlations by t with so many degrees of freedom; NaN stays NaN."""
-    size = np.clip(1 - r**2, 1e-300, None)
-    return np.asarray(2 * special.stdtr(df, -np.abs(r) * np.sqrt(df / size)))
 
 
 def edge_distances(cohort: Cohort) -> FloatArray:

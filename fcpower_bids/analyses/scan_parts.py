@@ -41,8 +41,6 @@ def connect_parts(cohort: Cohort, parts: Sequence[Part], label: str, settings: S
     edges = [np.empty((n_scans, n_edges), precision((len(parts) * n_scans, n_edges))) for _ in parts]
     for scan in track(range(n_scans), label, settings):
         series, person = join_runs(cohort.series[scan]), cohort.scans["participant_id"].iloc[scan]
-        if series.shape[1] != len(cohort.parcels):
-            raise ValueError(f"A series of {person} has {series.shape[1]} parcels, the cohort {len(cohort.parcels)}.")
         cuts = [part(len(series), cohort.repetition_times[scan]) for part in parts]
         fewest = min(cut.stop - cut.start for cut in cuts)
         if fewest < MINIMUM_VOLUMES:

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from fcpower_bids.analyses.features import (
     Representation,
@@ -52,13 +51,7 @@ from fcpower_bids.core.regression.folds import (
     partition,
     replicated_folds,
 )
-from fcpower_bids.core.regression.targets import (
-    TargetBuilder,
-    drawn_rows,
-    leave_nothing,
-    permuted_rows,
-    remove_probability,
-)
+from fcpower_bids.core.regression.targets import TargetBuilder, leave_nothing, permuted_rows
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
@@ -66,9 +59,6 @@ from fcpower_bids.settings.options import HOLD_OUT
 
 FEWEST_PEOPLE = 30
 """Fewer people are described, and predicted only where targets are named."""
-PERSON, FAMILY, SITE = "person", "family", "site"
-RARE = 1e-6
-"""Least probability of a class."""
 SHARING = " (people who seem to share a scan are one)", "the people who seem to share a scan"
 
 
@@ -257,20 +247,6 @@ class Exchange:
         """Draw orders of the people who have a target, shape (number, n): families whole, everyone at their site."""
         return permuted_rows(int(target.known.sum()), number, self.settings.method.random_seed, *self._blocks(target))
 
-    def draws(self, target: Target, number: int, known: FloatArray, shrunken: bool = False) -> Rows:
-        """Draw orders of the people who have a class from its odds given columns (n, c); blocks as in `orders`.
-
-        `shrunken`: odds without what so many columns would explain of any class (van Houwelingen and le Cessie 1990).
-        """
-        classes, covariates = target.measures[target.known], known[target.known]
-        chance = (classes - remove_probability(classes, covariates, np.arange(len(classes))))[:, 0]
-        odds = special.logit(np.clip(chance, RARE, 1 - RARE))
-        if shrunken:
-            of_class = np.where(classes[:, 0] == 1, chance / classes.mean(), (1 - chance) / (1 - classes.mean()))
-            likelihood = 2 * float(np.log(np.maximum(of_class, RARE)).sum())
-            odds = odds * max(1 - covariates.shape[1] / max(likelihood, 1e-9), 0.0)
-        return drawn_rows(classes[:, 0], odds, number, self.settings.method.random_seed, *self._blocks(target))
-
     def _blocks(self, target: Target) -> tuple[Labels | None, Labels | None]:
         labels = self.people.families, self.sites_of(target.name)
         families, sites = (None if column is None else column[target.known] for column in labels)
@@ -316,7 +292,7 @@ class ScanBlocks:
     def facts(self) -> dict[str, Any]:
         """Describe them for a sidecar."""
         sites = {"SiteColumns": list(self.columns)} if self.columns else {}
-        return sites | ({} if self.families is None else {"Unit": FAMILY})
+        return sites | ({} if self.families is None else {"Unit": "family"})
 
 
 def plan_scan_blocks(cohort: Cohort, persons: Sequence[str], settings: Settings) -> ScanBlocks:
@@ -364,20 +340,6 @@ class Protocol:
         """The sites that the predictions of a target are reported for, shape (n,)."""
         return self.exchange.sites_of(target) if self.scored_within is None else self.scored_within
 
-    @property
-    def unit(self) -> str:
-        """One observation of a test of people: a site that is held out, else a family, else a person."""
-        if self.held_out is not None:
-            return SITE
-        return PERSON if self.exchange.people.families is None else FAMILY
-
-    @cached_property
-    def units(self) -> Mapping[str, str]:
-        """The unit of every person, whose members keep one sign."""
-        people = self.exchange.people
-        labels = {SITE: self.scored_within, FAMILY: people.families, PERSON: np.array(people.names)}[self.unit]
-        return dict(zip(people.names, np.asarray(labels).tolist(), strict=True))
-
     def divide(self, rows: Rows, seed: int) -> list[Rows]:
         """Divide people into as many parts as there are inner folds, families whole, for a model of all of them."""
         families = family_numbers(self.exchange.people.families, len(self.exchange.people.names))[rows]
@@ -385,10 +347,10 @@ class Protocol:
         return [rows[labels == part] for part in range(self.preset.n_inner)]
 
     def facts(self, targets: Sequence[Target]) -> dict[str, Any]:
-        """Describe the unit and the sites for a sidecar."""
+        """Describe the sites for a sidecar."""
         if self.held_out is not None:
-            return {"Unit": self.unit, "SitesHeldOut": self.held_out}
-        return {"Unit": self.unit, **self.exchange.facts([target.name for target in targets], self.preset.covariates)}
+            return {"SitesHeldOut": self.held_out}
+        return self.exchange.facts([target.name for target in targets], self.preset.covariates)
 
 
 def plan_protocol(

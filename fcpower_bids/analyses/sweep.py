@@ -15,15 +15,7 @@ from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.settings import Settings
 
-SHARED, OWN = "shared", "own"
-
-FACTS = {
-    "Rule": RULE,
-    "People": (
-        "Rows of shared people hold the people and scans that every parcellation has, on one set of folds. Where a "
-        "parcellation has more people, its rows of own people are the bridge to what 'prediction' gives for it alone."
-    ),
-}
+FACTS = {"Rule": RULE, "People": "The people and scans that every parcellation has, on one set of folds."}
 
 
 def prepare(cohorts: Mapping[str, Cohort], settings: Settings) -> None:
@@ -59,28 +51,21 @@ def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Settings) -> 
     shared, settings = _share(cohorts, settings)
     first: Study | None = None
     frames, gains, facts = [], [], dict[str, Any]()
-    for atlas, cohort in cohorts.items():
-        study = open_study(shared[atlas], settings)
+    for atlas, cohort in shared.items():
+        study = open_study(cohort, settings)
         first = first or study
         if first.people.names != study.people.names:
             raise Unfit(f"The people of {atlas} have other phenotypes than those of the first parcellation.")
         facts |= study.facts() | comparison_facts(study)
-        studies = {SHARED: study}
-        if len(shared[atlas].scans) < len(cohort.scans):
-            whole = open_study(cohort, settings)
-            studies |= {OWN: whole} if whole.people.names != study.people.names else {}
-        for people, variant in studies.items():
-            folds = fold_scores(variant, evaluate(variant, variant.representations(), f"{atlas}, {{}}"))
-            label = {"atlas": atlas, "people": people}
-            size = {"n_parcels": len(variant.cohort.parcels), "n_people": len(variant.people.names)}
-            frames.append(folds.assign(**label, **size))
-            gains.append(compare(folds, variant).assign(**label))
+        folds = fold_scores(study, evaluate(study, study.representations(), f"{atlas}, {{}}"))
+        size = {"n_parcels": len(cohort.parcels), "n_people": len(study.people.names)}
+        frames.append(folds.assign(atlas=atlas, **size))
+        gains.append(compare(folds, study).assign(atlas=atlas))
     frame = pd.concat(frames, ignore_index=True)
-    of_shared = frame[frame["people"] == SHARED].groupby("representation", sort=False)
     assert first is not None
     atlases = [
         compare(part, first, column="atlas").rename(columns={"representation": "atlas"}).assign(representation=name)
-        for name, part in of_shared
+        for name, part in frame.groupby("representation", sort=False)
     ]
     return tabulate(
         facts | FACTS,

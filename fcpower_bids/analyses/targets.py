@@ -219,11 +219,7 @@ def join_target_builders(
     if not covariates.shape[1]:
         return join_targets([target.build(order) for order in orders for target in targets])
     residuals = [
-        residual_target(
-            target.build(order),
-            covariates if order is None or target.is_binary else covariates[order],
-            target.is_binary,
-        )
+        residual_target(target.build(order), covariates if order is None else covariates[order])
         for order in orders
         for target in targets
     ]

@@ -167,8 +167,6 @@ def fit_final_model(
     cohort: Cohort, settings: Settings, target: str, representation: str, tested: Mapping[str, Any] = UNTESTED
 ) -> FinalModel:
     """Fit one regression on everyone whose target is known, the penalty by the folds of the preset. Raises Unfit."""
-    if representation not in MODEL_REPRESENTATIONS:
-        raise Unfit(f"A model can be saved for {' or '.join(MODEL_REPRESENTATIONS)}, not for '{representation}'.")
     columns = settings.group.composites.get(target)
     wanted = f"{target}={','.join(columns)}" if columns else target
     # Of one target and one representation; the folds only serve to select the penalty.
@@ -264,14 +262,10 @@ def _outwards(low: float, high: float) -> tuple[float, float]:
     """Ends of a range on a round value beyond it: an exact extreme is the number of a single person."""
     if not high > low:
         return low, high
-    step = _step(high - low)
+    tenth = (high - low) / 10
+    power = 10.0 ** math.floor(math.log10(tenth))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= tenth * (1 - 1e-9))
     return round((math.ceil(low / step) - 1) * step, 10), round((math.floor(high / step) + 1) * step, 10)
-
-
-def _step(width: float) -> float:
-    """1, 2 or 5 times a power of ten, about a tenth of a width."""
-    power = 10.0 ** math.floor(math.log10(width / 10))
-    return float(next(factor * power for factor in (1, 2, 5, 10) if factor * power >= width / 10 * (1 - 1e-9)))
 
 
 FORMAT = "fcpower_bids model 6"
@@ -289,16 +283,13 @@ def model_path(folder: Path, target: str, representation: str) -> Path:
     return folder / f"{stem}{digest}_model"
 
 
-def save_model(
-    path: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any], reference: pd.DataFrame | None = None
-) -> Path:
+def save_model(path: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any], reference: pd.DataFrame) -> Path:
     """Write a fitted model in one step: its arrays, its table, and last ``model.json`` with the digests of these."""
 
     def fill(folder: Path) -> None:
         np.savez(folder / WEIGHTS, **arrays)  # type: ignore[arg-type]
-        if reference is not None:
-            write_declared(folder / TABLE, reference, REFERENCE)
-            write_json((folder / TABLE).with_suffix(".json"), REFERENCE.describe(list(reference.columns)))
+        write_declared(folder / TABLE, reference, REFERENCE)
+        write_json((folder / TABLE).with_suffix(".json"), REFERENCE.describe(list(reference.columns)))
         digests = {file.name: digest_of(file) for file in sorted(folder.iterdir())}
         card = {"Format": FORMAT, "SoftwareVersion": __version__, **plain(facts), "Digests": digests}
         write_json(folder / CARD, {**card, "Digests": {**digests, CARD: _digest_of(card)}})
@@ -311,37 +302,26 @@ def save_model(
 def load_model(path: Path) -> FinalModel:
     """Read a fitted model. Raises DatasetError."""
     if not (path / CARD).is_file():
-        older = " This one is of an earlier version: make it again." if path.suffix == ".npz" else ""
-        raise DatasetError(f"There is no model in {path}. {WHERE}{older}")
+        raise DatasetError(f"There is no model in {path}. {WHERE}")
     damaged = DatasetError(f"{path} is not a model of fcpower_bids, or it is damaged. {WHERE}")
     try:
         facts = load_json(path / CARD)
-    except (OSError, ValueError) as error:
+        if not isinstance(facts, dict) or facts.get("Format") != FORMAT:
+            raise DatasetError(f"{path} is not a model that this version can read ({FORMAT} is needed).")
+        digests: dict[str, str] = dict(facts.get("Digests") or {})
+        if CARD not in digests:
+            raise damaged
+        facts["Digests"] = {name: digest for name, digest in digests.items() if name != CARD}
+        computed = {name: digest_of(stored_path(path, name)) for name in facts["Digests"]}
+    except (OSError, ValueError, TypeError) as error:
         raise damaged from error
-    if not isinstance(facts, dict) or facts.get("Format") != FORMAT:
-        raise DatasetError(f"{path} is not a model that this version can read ({FORMAT} is needed).")
-    digests = facts.get("Digests")
-    if not isinstance(digests, dict) or CARD not in digests:
-        raise damaged
-    card_digest = digests.pop(CARD)
-    try:
-        computed = {name: digest_of(stored_path(path, name)) for name in digests}
-    except OSError as error:
-        raise damaged from error
-    changed = [name for name, digest in digests.items() if computed[name] != digest]
-    changed += [CARD] if card_digest != _digest_of(facts) else []
-    if changed:
+    computed[CARD] = _digest_of(facts)
+    if changed := [name for name, digest in digests.items() if computed[name] != digest]:
         raise DatasetError(f"{path}/{changed[0]} is not the file that was written with the model. Copy it again.")
     # these are the files as they were written: a failure from here on is a mistake of ours
     with np.load(path / WEIGHTS, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
-    numbers = [name for name, array in arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
-    if numbers:
-        raise DatasetError(
-            f"{path / WEIGHTS} has a missing or infinite number in '{numbers[0]}'. Copy the model again."
-        )
-    empty = pd.DataFrame(columns=list(REFERENCE.columns))
-    return FinalModel(arrays, facts, read_table(path / TABLE) if TABLE in digests else empty)
+    return FinalModel(arrays, facts, read_table(path / TABLE))
 
 
 def _digest_of(card: Mapping[str, Any]) -> str:

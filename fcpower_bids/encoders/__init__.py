@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ FBERT = ("fbert-1m", "fbert-8m", "fbert", RANDOM)
 of ``fbert-1m`` or of a checkpoint."""
 PUBLISHED = ("brainlm-111m", "brainlm-650m", "brain-jepa", "brainmass", "brain-harmonix-f", "brain-semantoks")
 ENCODERS = (*FBERT, *PUBLISHED)
-CHOICES = {"revision", "seed", "allow_missing_parcels", "parcel_names", "protocol", "accept_licence", "places"}
+CHOICES = {"revision", "seed", "allow_missing_parcels", "parcel_names", "protocol", "accept_licence"}
 """What can be chosen of an encoder; each takes what concerns it."""
 
 
@@ -36,7 +36,7 @@ def load_encoder(name: str, weights: str | Path | None, *, aux: Sequence[str | P
     return LOADERS[name](weights, aux=files, **choices)
 
 
-def open_encoder(settings: Method, names: tuple[str, ...], places: Mapping[str, tuple[float, float, float]]) -> Any:
+def open_encoder(settings: Method, names: tuple[str, ...]) -> Any:
     """Load the encoder of ``--encoder`` for these parcels. Raises FcPowerError."""
     return load_encoder(
         settings.encoder or "",
@@ -48,7 +48,6 @@ def open_encoder(settings: Method, names: tuple[str, ...], places: Mapping[str, 
         protocol=settings.encoder_protocol,
         aux=settings.encoder_aux,
         accept_licence=settings.accept_encoder_licence,
-        places=places,
     )
 
 

@@ -299,20 +299,16 @@ def resolved(folder: Path, revision: str | None) -> str | None:
 # --- The proof: that tensors and program compute what was written ---------------------------------------------------
 
 
-def digest_tensors(config: FBertConfig, state: Mapping[str, Tensor]) -> str:
+def digest_tensors(state: Mapping[str, Tensor]) -> str:
     """SHA-256 of the tensors of a model, whatever file and precision they were stored in."""
-    import torch
-
-    model = config.build()
-    model.load_state_dict({name: tensor.detach().to("cpu", torch.float32) for name, tensor in state.items()})
     digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
+    for name, tensor in sorted(state.items()):
         digest.update(f"{name} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.contiguous().numpy().tobytes())
+        digest.update(tensor.detach().cpu().float().contiguous().numpy().tobytes())
     return digest.hexdigest()
 
 
-def check_proof(folder: Path, config: FBertConfig, state: Mapping[str, Tensor]) -> None:
+def check_proof(folder: Path, state: Mapping[str, Tensor]) -> None:
     """Compare tensors with their checksum; a lacking one is noted. Raises CheckpointError."""
     proof = load_json(folder / "config.json").get(PROOF)
     if proof is None:
@@ -321,7 +317,7 @@ def check_proof(folder: Path, config: FBertConfig, state: Mapping[str, Tensor]) 
             "would not be noticed.",
             folder / "config.json",
         )
-    elif proof.get("tensors_sha256") != digest_tensors(config, state):
+    elif proof.get("tensors_sha256") != digest_tensors(state):
         raise CheckpointError(
             f"The model in {folder} is not sound: the tensors are not those that were written (their checksum differs "
             "from that in config.json); download or copy the checkpoint again."
@@ -339,7 +335,7 @@ def write_model(folder: Path, model: nn.Module, config: FBertConfig, card: Model
     with atomic(folder / WEIGHTS, flush=False) as part:  # the folder is written whole
         save_file(state, part)
     facts = {"model_type": config.model_type, **asdict(config), **asdict(card)}
-    proof = {"config_sha256": config_digest(facts), "tensors_sha256": digest_tensors(config, state)}
+    proof = {"config_sha256": config_digest(facts), "tensors_sha256": digest_tensors(state)}
     text = json.dumps({**facts, PROOF: proof}, indent=2, ensure_ascii=False)
     write_text(folder / "config.json", text + "\n")
 

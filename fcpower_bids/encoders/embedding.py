@@ -234,7 +234,7 @@ def load_fbert(
     path = folder / "model.safetensors"
     model = config.build().eval()
     load_strictly(model, rename_keys(read_tensors(path)), str(path))
-    check_proof(folder, config, model.state_dict())
+    check_proof(folder, model.state_dict())
     source = {"weights": name_of_weights(weights), "revision": resolved(folder, revision), "sha256": digest_of(path)}
     source |= {"config_sha256": [digest_of(file) for file in aux]} if aux else {}
     return ready(SeriesEncoder(name, model, card, source, allow_missing_parcels), parcel_names)

@@ -9,9 +9,9 @@ from typing import Any
 
 from nipype.interfaces.base import BaseInterfaceInputSpec, File, TraitedSpec, traits
 
-from fcpower_bids.encoders import PUBLISHED, embed_recording, embedding_label, open_encoder
+from fcpower_bids.encoders import embed_recording, embedding_label, open_encoder
 from fcpower_bids.errors import FcPowerError
-from fcpower_bids.imaging.atlas import open_atlas, parcel_centroids
+from fcpower_bids.imaging.atlas import open_atlas
 from fcpower_bids.interfaces.nodes import Step, load_bundle, save_bundle, settings_of
 from fcpower_bids.records import Atlas
 from fcpower_bids.settings import Method
@@ -106,8 +106,4 @@ def _embed(
 @lru_cache(maxsize=4)
 def _encoder(settings: Method, atlas: Atlas) -> Any:
     """Load the encoder once per process; loading torch costs more than embedding."""
-    places = {}
-    if settings.encoder in PUBLISHED:
-        centroids = parcel_centroids(atlas.image, atlas.labels).tolist()
-        places = {name: (x, y, z) for name, (x, y, z) in zip(atlas.names, centroids, strict=True)}
-    return open_encoder(settings, atlas.names, places)
+    return open_encoder(settings, atlas.names)

@@ -1,14 +1,13 @@
 """A corpus that is open for training, the teacher of its recordings, and our own pack of whole recordings.
 
-A recording is one stretch of volumes or some of one length; a window begins wherever it fits into a stretch. A pack is
-proven when it is opened: its files are as they were written, and its teacher follows from its series.
+A recording is one stretch of volumes or some of one length; a window begins wherever it fits into a stretch. The files
+of a pack are compared with their digests when it is opened.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,10 +43,6 @@ MADE = ("citation", "space", "cleaning", "band")
 UNTOLD = ("source", "place", *MADE)
 """Columns on which no digest depends: they say where a recording lies, or what its series shows."""
 TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256", *UNTOLD, "site")
-KINDS: dict[str, Any] = {"alpha": (int, float), "parcel_names": list, "atlas": str, "n_shards": int, "files": dict}
-"""Types of the entries of ``pack.json``."""
-AGREEMENT, KERNEL_TOLERANCE = 0.7, 1e-3
-"""Least correlation of a recomputed with the stored teacher vector: real packs have .99, scrambled ones about 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,24 +105,19 @@ def read_tensor(path: Path, name: str) -> Tensor:
 # --- The teacher: FC^alpha of whole recordings as unit vectors, and their kernel ------------------------------------
 
 
-def teacher_vector(series: ArrayLike, alpha: float) -> FloatArray:
-    """Edges of FC^alpha of a whole series (T, P), centred, of unit norm: z_i of Section 3.4. Raises ParcelError."""
-    return teacher_vector_and_rank(series, alpha)[0]
-
-
 def teacher_vector_and_rank(series: ArrayLike, alpha: float) -> tuple[FloatArray, int]:
-    """`teacher_vector`, and the rank of the FC it was computed from."""
+    """Edges of FC^alpha of a whole series (T, P), centred, of unit norm: z_i of Section 3.4; and the rank of its FC.
+
+    Raises ParcelError.
+    """
     series = np.asarray(series, dtype=np.float64)
     if len(series) < series.shape[1]:  # the singular value decomposition is exact, and cheaper
         eigenvalues, eigenvectors = decompose_series(series)
     else:
         eigenvalues, eigenvectors = eigendecompose(pearson_connectivity(series))
-    return _vector(eigenvalues, eigenvectors, power_weights(eigenvalues, alpha)), rank(eigenvalues)
-
-
-def _vector(eigenvalues: FloatArray, eigenvectors: FloatArray, weights: FloatArray) -> FloatArray:
-    matrix = spectral_map(eigenvalues, eigenvectors, weights)
-    return unit_vectors(np.asarray(vectorise_edges(matrix, weighted=False), dtype=np.float64)[None])[0]
+    matrix = spectral_map(eigenvalues, eigenvectors, power_weights(eigenvalues, alpha))
+    vector = np.asarray(vectorise_edges(matrix, weighted=False), dtype=np.float64)
+    return unit_vectors(vector[None])[0], rank(eigenvalues)
 
 
 def unit_vectors(vectors: ArrayLike) -> FloatArray:
@@ -204,7 +194,6 @@ def open_pack(folder: Path, device: torch.device | str = "cpu") -> Corpus:
         raise DatasetError(
             f"{folder} is not a complete corpus pack ({error}); remove it and pack the corpus again."
         ) from error
-    _prove_pack(folder, table, facts["alpha"], kernel.numpy())
     parcels = len(facts["parcel_names"])
     shards, offsets = (table[name].to_numpy(dtype=np.intp) for name in ("shard", "offset"))
     files = [shard_file(folder, "series", shard) for shard in range(facts["n_shards"])]
@@ -249,17 +238,14 @@ def _room(device: torch.device | str) -> int:
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """Read ``pack.json``; its entries are of their kind, so that what fails later is no fault of the file."""
+    """Read ``pack.json``. Raises OSError, ValueError."""
     facts = load_json(folder / FACTS)
     if not isinstance(facts, dict):
         raise ValueError(f"{FACTS} holds no object")
     if facts.get("format") != FORMAT:
         raise ValueError(f"{FACTS} is of another format than {FORMAT}")
-    if facts.get("pack_sha256", "") not in ("", facts_digest(facts)):
+    if facts.get("pack_sha256") != facts_digest(facts):
         raise ValueError(f"{FACTS} is not as it was written: its checksum differs")
-    for name, kind in KINDS.items():
-        if not isinstance(facts.get(name, {} if name == "files" else None), kind):
-            raise ValueError(f"{FACTS} has no sound {name}")
     return facts
 
 
@@ -271,13 +257,8 @@ def facts_digest(facts: Mapping[str, Any]) -> str:
 
 def read_table(folder: Path) -> pd.DataFrame:
     """Read ``recordings.tsv`` of a pack. Raises ValueError."""
-    path = folder / TABLE
     types = dict.fromkeys(TEXT_COLUMNS, str)
-    table = pd.read_csv(path, sep="\t", dtype=types, keep_default_na=False, na_values={"TR": [""]})
-    if not path.read_bytes().endswith(b"\n") or table.empty:
-        raise ValueError(f"{TABLE} ends too early")
-    if lacking := {*TEXT_COLUMNS, *PLACES} - set(table.columns):
-        raise ValueError(f"{TABLE} lacks the column {min(lacking)}")
+    table = pd.read_csv(folder / TABLE, sep="\t", dtype=types, keep_default_na=False, na_values={"TR": [""]})
     return table.astype(dict.fromkeys(PLACES, int))
 
 
@@ -289,38 +270,10 @@ def stored_vector(folder: Path, row: pd.Series[Any]) -> NDArray[np.float32]:
     return vectors[0]
 
 
-def _prove_pack(folder: Path, table: pd.DataFrame, alpha: float, kernel: NDArray[np.float32]) -> None:
-    """Recompute teacher vectors of a few recordings from their stored series; compare them and the kernel."""
-    rows = np.array(sorted({*table.groupby("shard").head(1).index, 0, len(table) // 2, len(table) - 1}))
-    vectors = []
-    for index in rows:
-        row = table.loc[index]
-        path = shard_file(folder, "series", row["shard"])
-        vectors.append(unit_vectors(stored_vector(folder, row)[None])[0])
-        with safe_open(path, "np") as file:
-            series = file.get_slice("series")[int(row["offset"]) : int(row["offset"]) + int(row["T"])]
-        eigenvalues, eigenvectors = eigendecompose(pearson_connectivity(np.asarray(series, dtype=np.float64)))
-        weights = power_weights(eigenvalues, alpha)
-        weights[int(row["rank"]) :] = 0.0  # what half precision adds beyond the rank is rounding
-        agreement = float(_vector(eigenvalues, eigenvectors, weights) @ vectors[-1])
-        if not agreement > AGREEMENT:
-            raise DatasetError(
-                f"The series of {row['id']} in {path} are not those that its teacher was computed from (correlation "
-                f"{agreement:.2f}, expected {AGREEMENT} or more): the file was changed or damaged. Remove the folder "
-                f"{folder} and run the same command again, which packs anew."
-            )
-    Z = np.array(vectors)
-    if np.abs(Z @ Z.T - kernel[np.ix_(rows, rows)]).max() > KERNEL_TOLERANCE:
-        raise DatasetError(
-            f"The teacher kernel in {folder} is not that of its teacher vectors: a file was changed or damaged. "
-            "Remove the folder and run the same command again, which packs anew."
-        )
-
-
 WINDOWS, OWNERS, TEACHERS = "windows.npy", "window_to_recording.npy", "teachers.npy"
-RECORDINGS, LICENCES, PUBLIC_FACTS = "recordings.json", "licenses.json", "corpus.json"
-FILES = (WINDOWS, OWNERS, TEACHERS, RECORDINGS, LICENCES, PUBLIC_FACTS)
-PUBLIC_AGREEMENT = 0.3
+RECORDINGS, LICENCES = "recordings.json", "licenses.json"
+FILES = (WINDOWS, OWNERS, TEACHERS, RECORDINGS, LICENCES)
+AGREEMENT = 0.3
 """Least correlation of the teacher with FC^alpha of the stored windows of a recording."""
 SAMPLE = 64
 """Rows of the large arrays that their digest is made of."""
@@ -353,16 +306,14 @@ def open_corpus(
     owners, n = np.asarray(arrays.owners, dtype=np.intp), len(arrays.recordings)
     order, counts = np.argsort(owners, kind="stable"), np.bincount(owners, minlength=n)
     _, parcels, volumes = arrays.windows.shape
-    # Names from the user, else from the corpus; without names no other data can be matched to the model.
-    names = tuple(roi_labels) or tuple(arrays.facts.get("roi_labels", ()))
-    if not names:
+    if not roi_labels:
         raise DatasetError(
             f"{folder} does not name its parcels, and inputs are matched to a model by name: give their names in the "
             "order of the corpus, one per line, with roi_labels, a FILE."
         )
-    if len(names) != parcels or len(set(names)) != len(names):
+    if not len(roi_labels) == len(set(roi_labels)) == parcels:
         raise DatasetError(
-            f"{folder} has {parcels} parcels and {len(set(names))} different names were given; name each parcel once."
+            f"{folder} has {parcels} parcels and {len(set(roi_labels))} different names were given; name each once."
         )
 
     def cut(stretches: Indices, starts: Indices, length: int) -> Tensor:
@@ -375,15 +326,14 @@ def open_corpus(
 
     return Corpus(
         table=arrays.table(counts),
-        parcel_names=names,
-        alpha=arrays.alpha,
+        parcel_names=tuple(roi_labels),
+        alpha=ALPHA_STAR,
         sha256=arrays.digest(),
         kernel=read_tensor(output / KERNEL, "kernel").to(device),
         first=np.cumsum(counts) - counts,
         count=counts,
         volumes=np.full(n, volumes),
         cut=cut,
-        atlas=str(arrays.facts.get("atlas", "n/a")),
         revision=resolved(folder, None) or "n/a",
     )
 
@@ -397,56 +347,30 @@ class _Arrays:
     owners: NDArray[np.integer]  # (W,)
     teachers: NDArray[np.float32]  # (N, P (P - 1) / 2)
     recordings: list[str]
-    facts: Mapping[str, Any]
 
     @classmethod
     def read(cls, folder: Path) -> _Arrays:
         try:
             windows, owners, teachers = (np.load(folder / name, mmap_mode="r") for name in (WINDOWS, OWNERS, TEACHERS))
-            facts = load_json(folder / PUBLIC_FACTS) if (folder / PUBLIC_FACTS).is_file() else {}
-            arrays = cls(folder, windows, owners, teachers, load_json(folder / RECORDINGS), facts)
+            recordings = load_json(folder / RECORDINGS)
         except (OSError, ValueError) as error:
             raise DatasetError(f"{folder} is not a complete public corpus ({error}); download it again.") from error
-        if problem := arrays._misfit():
+        parcels, problem = windows.shape[1] if windows.ndim == 3 else 0, ""
+        if not isinstance(recordings, list) or not all(isinstance(name, str) for name in recordings):
+            problem = f"{RECORDINGS} is not a list of names"
+        elif not parcels or owners.shape != (len(windows),):
+            problem = f"{WINDOWS} has the shape {windows.shape} and {OWNERS} {owners.shape}"
+        elif teachers.shape != (len(recordings), edge_count(parcels)):
+            problem = f"{TEACHERS} has the shape {teachers.shape} for {len(recordings)} recordings of {parcels} parcels"
+        elif not (len(owners) and 0 <= int(owners.min()) <= int(owners.max()) < len(recordings)):
+            problem = f"{OWNERS} points outside {RECORDINGS}"
+        if problem:
             raise DatasetError(f"The files of {folder} do not fit each other: {problem}. Download the corpus again.")
-        return arrays
-
-    @property
-    def alpha(self) -> float:
-        return float(self.facts.get("alpha", ALPHA_STAR))
-
-    def _misfit(self) -> str:
-        """Say what is wrong with shapes, names and facts, or nothing."""
-        if not isinstance(self.recordings, list) or not all(isinstance(name, str) for name in self.recordings):
-            return f"{RECORDINGS} is not a list of names"
-        n, parcels = len(self.recordings), self.windows.shape[1] if self.windows.ndim == 3 else 0
-        if not parcels or self.owners.shape != (len(self.windows),):
-            return f"{WINDOWS} has the shape {self.windows.shape} and {OWNERS} {self.owners.shape}"
-        if self.teachers.shape != (n, edge_count(parcels)):
-            return f"{TEACHERS} has the shape {self.teachers.shape} for {n} recordings of {parcels} parcels"
-        if len(self.owners) and not 0 <= int(self.owners.min()) <= int(self.owners.max()) < n:
-            return f"{OWNERS} points outside {RECORDINGS}"
-        if not isinstance(self.facts, dict):
-            return f"{PUBLIC_FACTS} is not an object"
-        alpha = self.facts.get("alpha", ALPHA_STAR)
-        if not isinstance(alpha, (int, float)) or not math.isfinite(alpha):
-            return f"{PUBLIC_FACTS} has the alpha {alpha!r}"
-        kinds: dict[str, Any] = {"repetition_times": (int, float), "roi_labels": str}
-        for name, kind in (kinds | dict.fromkeys(("families", "site", *MADE), str)).items():
-            values = self.facts.get(name) or []
-            if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
-                return (
-                    f"{name} in {PUBLIC_FACTS} must be a list of {'numbers' if name == 'repetition_times' else 'texts'}"
-                )
-            if values and name != "roi_labels" and len(values) != n:
-                return f"{PUBLIC_FACTS} has {len(values)} {name} for {n} recordings"
-        if bad := [time for time in self.facts.get("repetition_times") or [] if not 0 < time < math.inf]:
-            return f"{PUBLIC_FACTS} has a repetition time of {bad[0]} s"
-        return ""
+        return cls(folder, windows, owners, teachers, recordings)
 
     def digest(self) -> str:
         """Digest of all names and owners, and of a sample of windows and teachers (the rest is too large)."""
-        digest = hashlib.sha256(json.dumps([self.recordings, dict(self.facts)]).encode())
+        digest = hashlib.sha256(json.dumps([self.recordings, {}]).encode())
         digest.update(np.ascontiguousarray(self.owners).tobytes())
         for array in (self.windows, self.teachers):
             digest.update(str(array.shape).encode())
@@ -455,30 +379,27 @@ class _Arrays:
         return digest.hexdigest()
 
     def prove(self) -> None:
-        """Compare the stored teacher of a few recordings with FC^alpha of their windows."""
+        """Compare the stored teacher of the recordings with most windows with FC^alpha of these."""
         owners = np.asarray(self.owners)
-        counts = np.bincount(owners, minlength=len(self.recordings))
-        for recording in np.argsort(-counts, kind="stable")[:3]:
-            series = np.concatenate([self.windows[i].T for i in np.flatnonzero(owners == recording)])
+        for recording in np.argsort(-np.bincount(owners), kind="stable")[:3]:
+            name, series = self.recordings[recording], [self.windows[i].T for i in np.flatnonzero(owners == recording)]
             try:
-                again = teacher_vector(series, self.alpha)
+                again = teacher_vector_and_rank(np.concatenate(series), ALPHA_STAR)[0]
             except ParcelError as error:
-                raise DatasetError(
-                    f"{self.recordings[recording]} in {self.folder} has missing or constant parcels ({error})."
-                ) from error
+                raise DatasetError(f"{name} in {self.folder} has missing or constant parcels ({error}).") from error
             agreement = float(again @ unit_vectors(self.teachers[recording][None])[0])
-            if not agreement > PUBLIC_AGREEMENT:
+            if not agreement > AGREEMENT:
                 raise DatasetError(
-                    f"The windows of {self.recordings[recording]} in {self.folder} are not those that its teacher was "
-                    f"computed from (correlation {agreement:.2f}, expected {PUBLIC_AGREEMENT} or more): {WINDOWS} must "
-                    f"be windows x parcels x volumes, in the order of {OWNERS}. Download or write the corpus again."
+                    f"The windows of {name} in {self.folder} are not those that its teacher was computed from "
+                    f"(correlation {agreement:.2f}, expected {AGREEMENT} or more): {WINDOWS} must be windows x parcels "
+                    f"x volumes, in the order of {OWNERS}. Download or write the corpus again."
                 )
 
     def table(self, counts: Indices) -> pd.DataFrame:
-        """One row per recording, with as many windows as `counts` says."""
-        path, facts, names = self.folder / LICENCES, self.facts, self.recordings
+        """One row per recording, with as many windows as `counts` says; what the files do not tell is n/a."""
+        path, names = self.folder / LICENCES, self.recordings
         licences = load_json(path) if path.is_file() else {}
-        dataset, unknown = [name.split("/")[0] for name in names], ["n/a"] * len(names)
+        dataset = [name.split("/")[0] for name in names]
         stem = pd.Series([name.rsplit("/", 1)[-1] for name in names])
         return pd.DataFrame(
             {
@@ -486,10 +407,9 @@ class _Arrays:
                 "dataset": dataset,
                 "subject": [match[1] if (match := re.search(r"/(?:sub-)?([^/]+)/", name)) else name for name in names],
                 "session": stem.str.extract(r"_ses-([a-zA-Z0-9]+)")[0].fillna("n/a"),
-                "family": facts.get("families") or unknown,
                 "licence": [str(licences.get(name, "n/a")) for name in dataset],
-                "TR": facts.get("repetition_times") or [np.nan] * len(names),
+                "TR": np.nan,
                 "T": counts * self.windows.shape[2],
-                **{name: facts.get(name) or unknown for name in ("site", *MADE)},
+                **dict.fromkeys(("family", "site", *MADE), "n/a"),
             }
         )

@@ -85,8 +85,6 @@ DOES_NOT_CHANGE_THE_RUN = ("devices", "microbatch", "log_every", "checkpoint_min
 
 The number of steps may only grow, which `fcpower_bids.pretrain.train` sees to.
 """
-LEAST = dict.fromkeys(("steps", "batch_size", "window", "checkpoint_every", "log_every", "devices", "microbatch"), 1)
-"""Smallest values."""
 
 
 @dataclass(frozen=True)
@@ -120,20 +118,6 @@ class PretrainConfig:
     # minutes after which the run can be resumed at the latest; 0 for regular checkpoints only
     checkpoint_minutes: float = 15.0
     log_every: int = 50
-
-    def __post_init__(self) -> None:
-        problems = []
-        for name, known in (("encoder", SIZES), ("loss", LOSSES)):
-            if (value := getattr(self, name)) not in known:
-                problems.append(f"the {name} must be one of {', '.join(known)}, not '{value}'")
-        if not 0 <= self.held_out < 1:
-            problems.append(f"the held-out share must be at least 0 and below 1, not {self.held_out}")
-        for name, least in LEAST.items():
-            value = getattr(self, name)
-            if value is not None and value < least:
-                problems.append(f"{name} must be at least {least}")
-        if problems:
-            raise UsageError(f"The pretraining configuration is impossible: {'; '.join(problems)}.")
 
     def model_config(self, n_parcels: int) -> FBertConfig:
         """Architecture of the student on `n_parcels` parcels."""

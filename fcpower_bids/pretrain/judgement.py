@@ -132,26 +132,17 @@ def judge(
 
 def _conclude(rows: pd.DataFrame, whom: str) -> dict[str, Any]:
     """Compare with random weights, those of any seed and those at the beginning; name the best map without training."""
-    bars = rows.loc[[INITIAL, RANDOM]]
-    worst = bars.loc[bars["ahead_low"].idxmin()]
-    difference, low = float(worst["ahead"]), float(worst["ahead_low"])
-    numbers = (
-        f"debiased alignment {difference:+.3f} against {IN_WORDS[RANDOM]}, with {100 * CONFIDENCE:.0f} % confidence "
-        f"above {low:+.3f}, over {whom}"
-    )
+    worst = str(rows.loc[[INITIAL, RANDOM], "ahead_low"].idxmin())
+    best = str(rows.loc[[FC, FC_POWER], "cka_judged"].idxmax())
+    (difference, low), (ahead, ahead_low) = rows.loc[[worst, best], ["ahead", "ahead_low"]].to_numpy(float).tolist()
     verdict = (
-        f"The model is {'' if low > 0 else 'not proven to be '}better than {IN_WORDS[RANDOM]} on people it never saw"
+        f"The model is {'' if low > 0 else 'not proven to be '}better than {IN_WORDS[RANDOM]} on people it never saw "
+        f"(debiased alignment {difference:+.3f} against {IN_WORDS[RANDOM]}, with {100 * CONFIDENCE:.0f} % confidence "
+        f"above {low:+.3f}, over {whom}). The best reference without steps of training is {IN_WORDS[best]} "
+        f"({rows['cka_judged'][best]:.3f}): the model is {abs(ahead):.3f} {'above' if ahead > 0 else 'below'} it"
+        f"{'' if ahead_low > 0 else ', so it is not better'}."
     )
-    plain = rows.loc[[FC, FC_POWER]]
-    name = str(plain["cka_judged"].idxmax())
-    ahead, ahead_low = float(plain.loc[name, "ahead"]), float(plain.loc[name, "ahead_low"])
-    where = f"{abs(ahead):.3f} {'above' if ahead > 0 else 'below'} it"
-    where += "" if ahead_low > 0 else ", so it is not better"
-    best = (
-        f"The best reference without steps of training is {IN_WORDS[name]} ({plain.loc[name, 'cka_judged']:.3f}): the "
-        f"model is {where}."
-    )
-    return {"Proven": low > 0, "Verdict": f"{verdict} ({numbers}). {best}", "Difference": difference, "LowerLimit": low}
+    return {"Proven": low > 0, "Verdict": verdict, "Difference": difference, "LowerLimit": low}
 
 
 def jackknife_limit(estimate: float, without: ArrayLike, confidence: float, seeds: ArrayLike | None = None) -> float:

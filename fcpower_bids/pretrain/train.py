@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -51,7 +50,6 @@ from fcpower_bids.pretrain.engine import (
 )
 from fcpower_bids.pretrain.judgement import judge
 from fcpower_bids.pretrain.selection import VIEWS, Choice, ExternalCohort, choose_checkpoint, divide, write_card
-from fcpower_bids.resources import peak_megabytes
 from fcpower_bids.schema import TABLES
 from fcpower_bids.store import atomic, digest_of, load_json, replace_folder, write_text
 
@@ -165,11 +163,8 @@ class _Run:
                     speed = (self.step - noted) / (time.perf_counter() - seconds)
                     noted, seconds = self.step, time.perf_counter()
                     row = {"step": self.step, "loss": float(loss), "gradient_norm": float(norm)}
-                    # of the accelerator, or of this process where there is none
-                    used = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
-                    peak = round(used / 2**20, 1) if used else peak_megabytes()
-                    row |= {"learning_rate": config.rate(step), "steps_per_s": speed, "peak_mb": peak}
-                    self._note({**row, "seconds_left": (until - self.step) / speed}, evaluated=regular)
+                    row |= {"learning_rate": config.rate(step), "steps_per_s": speed}
+                    self._note(row, evaluated=regular)
                 late = 0 < 60 * config.checkpoint_minutes < time.monotonic() - saved
                 # a signal, or the time: all processes do the same after the same step
                 wish = self.processes.agree(max(wishes | {SAVE if late and not regular else 0}))
@@ -226,7 +221,7 @@ class _Run:
         model, path = self.model.config.build(), self.folder.path / "model"
         source = self.folder.checkpoint(step) / "model.safetensors"
         load_strictly(model, read_tensors(source), str(source))
-        check_proof(source.parent, model.config, model.state_dict())
+        check_proof(source.parent, model.state_dict())
         self.processes.first_only(lambda: save_checkpoint(path, model, model.config, card, {}))
         verdict = self.processes.first_only(lambda: self._compare(step, chosen, model))
         result = Pretrained(
@@ -346,7 +341,7 @@ class RunFolder:
         moments: dict[int, dict[str, Tensor]] = {}
         try:
             load_strictly(model, read_tensors(folder / "model.safetensors"), str(folder))
-            check_proof(folder, model.config, model.state_dict())
+            check_proof(folder, model.state_dict())
             stored = load_file(folder / OPTIMIZER)
             if state.get(OPTIMIZER_DIGEST) not in (None, digest_of(folder / OPTIMIZER)):
                 raise CheckpointError(f"{OPTIMIZER} is not what was written")
@@ -365,13 +360,12 @@ class RunFolder:
             return pd.DataFrame(columns=columns)
         try:
             log = pd.read_csv(path, sep="\t", na_values="n/a")
-            numbers = log.astype(float)
-        except ValueError as error:
+            before = log.astype(float)["step"] <= until
+        except (ValueError, KeyError) as error:
             raise _damaged(path, error) from error
-        ordered = list(log) == [name for name in columns if name in log] and set(LOG.needed) <= set(log)
-        if not (ordered and path.read_bytes().endswith(b"\n")):
+        if not path.read_bytes().endswith(b"\n"):
             raise _damaged(path, "it ends too early")
-        return log[numbers["step"] <= until].reindex(columns=columns)
+        return log[before].reindex(columns=columns)
 
 
 def _state(folder: Path) -> dict[str, Any]:

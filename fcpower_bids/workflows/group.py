@@ -345,16 +345,13 @@ def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
     encoders = {}
     own_atlas = facts.get(label, {}).get(OWN_ATLAS, True)  # else its series are not those of the cohort
     if label in cohort.embeddings and own_atlas and "learning_curves" in asked:
-        encoders[label] = load_series_encoder(cohort.parcels, settings, cohort.centroids)
+        encoders[label] = load_series_encoder(cohort.parcels, settings)
     return dataclasses.replace(cohort, encoders=encoders, embedding_facts=facts, notes=cohort.notes + leaks)
 
 
-def load_series_encoder(
-    parcels: tuple[str, ...], settings: Settings, centroids: np.ndarray | None = None
-) -> Callable[[np.ndarray, float], np.ndarray]:
+def load_series_encoder(parcels: tuple[str, ...], settings: Settings) -> Callable[[np.ndarray, float], np.ndarray]:
     """Load ``--encoder`` as a function of a series (T, P) and its repetition time. Raises FcPowerError."""
-    places = {} if centroids is None else {n: (x, y, z) for n, (x, y, z) in zip(parcels, centroids, strict=True)}
-    encoder = open_encoder(settings.method, parcels, places)
+    encoder = open_encoder(settings.method, parcels)
 
     def embed(series: np.ndarray, repetition_time: float) -> np.ndarray:
         vectors: np.ndarray = encoder.embed([series], parcels, repetition_time, settings.method.encoder_read)
@@ -428,7 +425,7 @@ def embed_stored(settings: Settings) -> None:
         key=lambda pair: (pair[0], pair[1].path),
     )
     for parcels, of_parcels in groupby(named, key=lambda pair: pair[0]):  # an encoder is loaded once for each
-        encoder = open_encoder(settings.method, parcels, {})
+        encoder = open_encoder(settings.method, parcels)
         if getattr(encoder, "needs_statistics", False) and encoder.statistics is None:
             continue  # it is fitted to the training people of every fold where encoders are compared
         for _, connectome in of_parcels:

@@ -54,7 +54,6 @@ def test_inputs_come_from_sidecars_or_are_said_to_be_unknown(tables, equipped):
     assert rows.loc["fc", ["params", "parcels", "scan"]].tolist() == [n_edges, len(equipped.parcels), "full"]
     assert rows.loc[WINDOW, ["params", "parcels", "atlas", "scan"]].tolist() == [850_000, 450, "Sch-450", "windows"]
     assert rows.loc[NOISE, ["params", "parcels", "atlas", "scan"]].tolist() == ["n/a"] * 4
-    assert tables["encoders"].facts["InputsNotKnown"].endswith(f": {NOISE}.")
 
 
 @pytest.mark.parametrize("fitted_to", ["cohort", "fold"])

@@ -68,8 +68,6 @@ def test_single_scans_are_passed_on_to_the_last_bit():
     assert AveragedEdges(edges, [[0]])[0][0] == 1.0
     with pytest.raises(ValueError, match="correlate perfectly"):
         AveragedEdges(edges, [[0, 1]])[:, :]
-    with pytest.raises(ValueError, match="at least one row"):
-        AveragedEdges(edges, [[]])
 
 
 @pytest.mark.parametrize("n_volumes", [40, 7])

@@ -120,7 +120,3 @@ def test_refusals(cohort):
     nobody = dataclasses.replace(cohort, scans=cohort.scans.iloc[:0], edges=cohort.edges[:0])
     with pytest.raises(ValueError, match="no scan"):
         analyse_geometry(nobody, choose())
-    edges = cohort.edges.copy()
-    edges[0, 0] = np.nan
-    with pytest.raises(ValueError, match="missing values"):
-        analyse_geometry(dataclasses.replace(cohort, edges=edges), choose())

@@ -9,16 +9,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import special, stats
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression
 from sklearn.metrics import roc_auc_score
 
-from fcpower_bids.analyses import prediction
+from fcpower_bids.analyses import baselines, prediction
 from fcpower_bids.analyses.baselines import BUDGET, BUDGET_REBUILT, choose_permutations
 from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.analyses.features import AveragedEdges
 from fcpower_bids.analyses.prediction import analyse_prediction
 from fcpower_bids.analyses.study import open_study
-from fcpower_bids.core.regression.targets import drawn_rows, remove_probability
+from fcpower_bids.core.regression.targets import permuted_rows
 from fcpower_bids.errors import NotInCohort, Unfit, UsageError
 from fcpower_bids.resources import memory_limit
 from fcpower_bids.workflows.group import open_cohorts
@@ -155,7 +155,6 @@ def test_importance_is_the_covariance_of_edges_with_fitted_values(cohort, predic
     within = frame[(frame["parcel_a"] < "parcel30") & (frame["parcel_b"] < "parcel30")]["importance"]
     first = networks.query("network_a == 'first' and network_b == 'first'").iloc[0]
     assert first["importance"] == pytest.approx(within.mean())
-    assert first["importance_absolute"] == pytest.approx(within.abs().mean())
     across = frame[(frame["parcel_a"] < "parcel30") & (frame["parcel_b"] >= "parcel30")]["importance"]
     both = networks.query("network_a == 'first' and network_b == 'second'").iloc[0]
     assert both["importance"] == pytest.approx(across.mean())
@@ -269,14 +268,14 @@ def test_the_connectome_is_compared_with_what_is_known_without_a_scan(cohort):
     stacked = frame.xs("known and connectome", level="model")
     assert stacked.loc["planted_score", "p_adds"] == 1 / 40 < 0.05 <= stacked.loc["of_age", "p_adds"]
     assert stacked.loc["planted_score", "gain"] > 0.2
-    for gain, column in (("gain", "value"), ("gain_cod", "predictive_cod"), ("gain_log_likelihood", "log_likelihood")):
+    for gain, column in (("gain", "value"), ("gain_cod", "predictive_cod")):
         trivial = [frame.loc[(target, over), column] for target, over in stacked["over"].items()]
         np.testing.assert_allclose(stacked[gain], stacked[column] - trivial)
     assert abs(frame.loc[("of_age", "mean"), "predictive_cod"]) < 1e-12
 
 
-def test_a_class_given_a_covariate_is_drawn_from_its_odds_while_people_keep_their_covariates():
-    """Scores of the permutations again: probability by scikit-learn, kernel ridge by hand on residuals of each draw."""
+def test_a_class_given_a_covariate_is_residualised_as_every_other_target():
+    """Scores of the permutations again: least squares by scikit-learn, kernel ridge by hand on the residuals."""
     rng, n = np.random.default_rng(4), 40
     age = rng.standard_normal(n)
     classes = (rng.random(n) < special.expit(1.5 * age)).astype(float)
@@ -284,19 +283,34 @@ def test_a_class_given_a_covariate_is_drawn_from_its_odds_while_people_keep_thei
     choices = {"targets": ("patient",), "covariates": ("age",), "representations": ("fc",), "penalties": (0.5,)}
     tables = predict(cohort, **choices, permutations=20, folds=3, inner_folds=2, repeats=1)
     folds = tables["folds"].frame.query("role == 'test'")
-    standard = np.column_stack([stats.zscore(age), stats.zscore(age) ** 2 - 1])
-    chance = LogisticRegression(C=100, tol=1e-10).fit(standard, classes).predict_proba(standard)[:, 1]
-    orders = drawn_rows(classes, special.logit(chance), 20, 0)
     kernel, expected = np.corrcoef(cohort.edges), []
-    for drawn in (classes, *classes[orders]):
+    for order in (np.arange(n), *permuted_rows(n, 20, 0)):
+        drawn, held = classes[order], age[order, None]
         left, guess = np.empty((2, n))
         for _, part in folds.groupby("fold"):
             test = np.isin(cohort.phenotypes.index, part["participant_id"])
             train = np.flatnonzero(~test)
-            own = remove_probability(drawn[:, None], age, train)[:, 0]
+            own = drawn - LinearRegression().fit(held[train], drawn[train]).predict(held)
             left[test], guess[test] = own[test], ridge(kernel, own, train, np.flatnonzero(test), 0.5)
         expected.append(roc_auc_score(left > 0, guess, sample_weight=np.abs(left)))
     np.testing.assert_allclose(tables["null"].frame["score"], expected, atol=1e-8)
+
+
+def test_a_gain_for_a_class_is_in_errors_that_hold_where_classes_are_spread_differently(monkeypatch):
+    rng, n, seen, whole = np.random.default_rng(4), 40, [], baselines.null_p_values
+    patient, score = (np.arange(n) < 8).astype(float), rng.standard_normal(n)
+    cohort = single_session(rng, n, age=rng.standard_normal(n), patient=patient, score=score)
+    monkeypatch.setattr(baselines, "null_p_values", lambda rows: seen.extend(rows) or whole(rows))
+    choices = {"targets": ("patient", "score"), "representations": ("fc",), "folds": 4, "inner_folds": 2, "repeats": 1}
+    predict(cohort, **choices, permutations=9)
+    known = pd.DataFrame(seen).groupby("target")["standard_error"].count()
+    assert known.to_dict() == {"patient": 10, "score": 0}
+    guesses = rng.standard_normal((n, 4000)) * np.where(patient, 3.0, 1.0)[:, None]
+    observed = np.broadcast_to(patient[:, None], guesses.shape)
+    error = baselines._Predictions(True, None, observed, {baselines.STACKED: guesses}).error()
+    r = stats.zscore(guesses).T @ stats.zscore(patient) / n
+    assert error.mean() == pytest.approx(r.std(), rel=0.1)
+    assert r.std() > 1.3 / np.sqrt(n), "what equal spreads would give is too small"
 
 
 CHOICES = {"folds": 3, "inner_folds": 2, "repeats": 2, "targets": ("age",), "nprocs": 1, "permutations": 20}

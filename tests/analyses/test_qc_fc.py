@@ -116,7 +116,6 @@ def test_the_summary_follows_from_the_edges():
         own = edges[edges["representation"] == row["representation"]]
         assert row["median_abs_r"] == pytest.approx(own["r"].abs().median())
         assert row["share_significant"] == pytest.approx((own["q"] < 0.05).mean())
-        assert row["share_uncorrected"] == pytest.approx((own["p"] < 0.05).mean())
         assert row["n_people"] == 20
         assert np.isnan(row["distance_rho"])
     assert "DistanceDependence" in tables["qcfc_summary"].facts

@@ -82,13 +82,6 @@ def test_rank_deficient_connectomes_are_refused_with_a_reason_unless_a_remedy_is
     assert tables["transform_screen"].facts["EigenvalueFloor"] == 0.05
 
 
-def test_a_series_of_other_parcels_is_refused_by_name(cohort):
-    series = (lambda: [np.random.default_rng(0).standard_normal((30, 3))], *cohort.series[1:])
-    study = open_study(dataclasses.replace(cohort, series=series), choose(**CHOICES))
-    with pytest.raises(ValueError, match="sub-000 has 3 parcels, the cohort 16"):
-        ScreenRows(study).representation("precision").features()
-
-
 @pytest.fixture(scope="module")
 def golden(shared):
     with np.load(shared / "golden/transforms/transforms_golden.npz") as arrays:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from fcpower_bids.analyses import ALL, OF_COHORTS, analyses_to_run
@@ -42,7 +41,7 @@ def tables(cohorts):
 
 
 def test_the_planted_phenotype_needs_the_parcels_that_carry_it(tables):
-    shared = tables["parcellation_sweep"].frame.query("people == 'shared' and target == 'planted_score'")
+    shared = tables["parcellation_sweep"].frame.query("target == 'planted_score'")
     means = shared[shared["representation"] == "fc_power"].groupby("atlas")["r"].mean()
     assert means["whole"] > 0.5
     assert means["whole"] > means["part"]
@@ -53,30 +52,23 @@ def test_the_planted_phenotype_needs_the_parcels_that_carry_it(tables):
     assert row["p_less"] < 0.05
 
 
-def test_people_and_folds_are_shared_and_the_bridge_has_everyone(tables, predicted):
-    frame = tables["parcellation_sweep"].frame
-    shared = frame[frame["people"] == "shared"]
+def test_people_and_folds_are_shared(tables):
+    shared = tables["parcellation_sweep"].frame
     assert (shared["n_people"] == 58).all()
-    assert set(frame[frame["people"] == "own"]["atlas"]) == {"whole", "part"}
     sizes = shared.pivot_table("n_test", ["target", "repeat", "fold"], "atlas")
     assert sizes.eq(sizes["whole"], axis=0).all().all()
-    # The bridge: the rows of all people are those that the prediction gives for this parcellation alone.
-    keys = ["target", "representation", "repeat", "fold"]
-    bridge = frame.query("people == 'own' and atlas == 'whole'").set_index(keys)["r"].sort_index()
-    alone = predicted["prediction"].frame.set_index(keys)["r"].sort_index()
-    pd.testing.assert_series_equal(bridge, alone, rtol=1e-9)
 
 
 def test_gains_within_a_parcellation(tables):
     frame = tables["parcellation_sweep"].frame
-    gains = tables["parcellation_gains"].frame.set_index(["atlas", "people", "target"])
-    row = gains.loc["whole", "shared", "planted_score"]
-    own = frame.query("atlas == 'whole' and people == 'shared' and target == 'planted_score'")
+    gains = tables["parcellation_gains"].frame.set_index(["atlas", "target"])
+    row = gains.loc["whole", "planted_score"]
+    own = frame.query("atlas == 'whole' and target == 'planted_score'")
     scores = own.pivot_table("r", ["repeat", "fold"], "representation")
     assert (row["representation"], row["reference"]) == ("fc_power", "fc")
     assert row["mean_difference"] == pytest.approx((scores["fc_power"] - scores["fc"]).mean())
     assert row["folds_won"] == (scores["fc_power"] > scores["fc"]).sum()
-    assert len(frame) == (3 + 2) * 2 * 2 * 10
+    assert len(frame) == 3 * 2 * 2 * 10
 
 
 def test_what_cannot_be_compared_is_refused_in_one_sentence(cohorts):

@@ -12,7 +12,6 @@ from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.connectome.connectivity import ParcelError, covered_parcels, covered_series, pearson_connectivity
 from fcpower_bids.core.connectome.edges import (
     edge_count,
-    parcel_means,
     rebuild_matrix,
     rounding_step,
     vectorise_edges,
@@ -123,17 +122,6 @@ def test_impossible_shapes_are_refused():
         vectorise_edges(np.ones((3, 4)))
     with pytest.raises(ValueError, match="5 is not the number of edges"):
         rebuild_matrix(np.ones(5))
-
-
-def test_the_mean_of_a_parcel_is_that_of_its_row_without_the_diagonal():
-    matrix = np.random.default_rng(0).standard_normal((6, 6))
-    matrix = matrix + matrix.T
-    np.fill_diagonal(matrix, np.nan)
-    matrix[0, 1] = matrix[1, 0] = matrix[3] = matrix[:, 3] = np.nan
-    means = parcel_means(matrix[np.triu_indices(6, 1)], 6)
-    assert np.isnan(means[3])
-    kept = [0, 1, 2, 4, 5]
-    np.testing.assert_allclose(means[kept], np.nanmean(matrix[kept], axis=1))
 
 
 P, T = 60, 30

@@ -99,7 +99,6 @@ def test_fewer_than_two_rows_have_no_score():
         (("mse_norm", [1, 2], [1, 2]), "needs the mean and standard deviation"),
         (("mse", [1, 2, 3], [1, 2]), "do not match"),
         (("mse_norm", [1, 2, 3], [1, 2, 3], Training(np.zeros(2), np.ones(2))), "Training statistics"),
-        (("auc", [1, 2], [1, 2]), "targets of 0 and 1"),
     ],
 )
 def test_plain_errors(arguments, message):

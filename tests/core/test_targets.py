@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -16,7 +14,6 @@ from sklearn.preprocessing import StandardScaler
 
 from fcpower_bids.core.regression.targets import (
     composite_target,
-    drawn_rows,
     encode_binary,
     fit_composite,
     fixed_target,
@@ -140,62 +137,6 @@ def test_permutations_within_sites_leave_everyone_at_their_site():
         pairs = [row for row in range(0, 40, 2) if sites[row] == sites[row + 1]]
         assert all(families[order[row]] == families[order[row + 1]] for row in pairs)
     np.testing.assert_array_equal(permuted_rows(9, 3, 2), permuted_rows(9, 3, 2, sites=np.zeros(9)))
-
-
-@pytest.mark.parametrize(
-    ("families", "sites"),
-    [(None, None), ([0, 0, 1, 1, 2, 2], None), (None, [0, 0, 0, 0, 1, 1]), ([0, 0, 1, 1, 2, 3], [0] * 6)],
-)
-def test_a_class_is_drawn_as_often_as_its_odds_and_blocks_make_it_likely(families, sites):
-    """Against all 720 orders of six people, those left that keep families whole, and everyone at their site."""
-    classes, odds = np.array([0, 1, 0, 0, 1, 1]), np.array([-1.5, 0.4, 1.2, -0.3, 0.8, -0.6])
-    family, site = np.arange(6) if families is None else np.array(families), np.array(sites or [0] * 6)
-    likely: dict[tuple[int, ...], float] = {}
-    for order in map(list, itertools.permutations(range(6))):
-        pairs = set(zip(family, family[order], strict=True))
-        whole = len(pairs) == len(dict(pairs)) and all((family == a).sum() == (family == b).sum() for a, b in pairs)
-        if whole and (site[order] == site).all():
-            likely[tuple(classes[order])] = float(np.exp(odds @ classes[order]))
-    orders = drawn_rows(classes, odds, 20000, 3, families, sites)
-    drawn, counts = np.unique(classes[orders], axis=0, return_counts=True)
-    total = sum(likely.values())
-    assert {tuple(each) for each in drawn} <= set(likely)
-    found = {tuple(each): n / 20000 for each, n in zip(drawn.tolist(), counts.tolist(), strict=True)}
-    assert len(likely) > 2
-    for each, odds_of in likely.items():
-        assert found.get(each, 0.0) == pytest.approx(odds_of / total, abs=0.015)
-
-
-def test_draws_and_the_observed_class_are_alike_though_their_start_is_common():
-    """Where two classes are all but fixed by their odds, draws remain near what was observed."""
-    odds = np.repeat([-9.0, 9.0], 50)
-    classes = (odds > 0).astype(float)
-    assert (classes[drawn_rows(classes, odds, 200, 0)] == classes).mean() > 0.99
-    free = classes[drawn_rows(classes, 0 * odds, 2000, 0)]
-    assert free[:, 50:].sum(axis=1).mean() == pytest.approx(25, abs=1)
-    assert free[:, 50:].sum(axis=1).var() == pytest.approx(50 * 0.25 * 50 / 99, rel=0.15), "hypergeometric"
-
-
-def test_a_class_loses_its_probability_given_the_covariates_as_sklearn_fits_it():
-    from sklearn.linear_model import LogisticRegression
-
-    rng = np.random.default_rng(0)
-    covariates = np.column_stack([rng.normal(40, 12, 120), rng.integers(0, 2, 120)])
-    classes = (rng.random(120) < 1 / (1 + np.exp(-(covariates[:, 0] - 40) / 6))).astype(float)
-    classes[7] = np.nan
-    train = np.arange(90)
-    rows = train[~np.isnan(classes[train])]
-    got = residual_target(classes, covariates, classes=True)(train)[:, 0]
-    z = (covariates - covariates[rows].mean(axis=0)) / covariates[rows].std(axis=0)
-    design = np.column_stack([z, z[:, 0] ** 2 - 1])
-    model = LogisticRegression(C=1 / 0.01, tol=1e-12, max_iter=5000).fit(design[rows], classes[rows])
-    np.testing.assert_allclose(got, classes - model.predict_proba(design)[:, 1], atol=1e-5)
-    assert np.isnan(got[7])
-    cases, controls = rows[classes[rows] == 1], rows[classes[rows] == 0]
-    means = [np.average(covariates[each, 0], weights=np.abs(got[each])) for each in (cases, controls)]
-    assert means[0] == pytest.approx(means[1], abs=0.1), "overlap weights make cases and controls alike"
-    apart = residual_target((covariates[:, 0] > 40).astype(float), covariates, classes=True)(train)
-    assert np.isfinite(apart).all()
 
 
 def guess_by_sklearn(known, values, train):

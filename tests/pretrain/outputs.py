@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.pretrain.corpus import (
     LICENCES,
-    MADE,
     OWNERS,
-    PUBLIC_FACTS,
     RECORDINGS,
     TEACHERS,
     WINDOWS,
@@ -69,7 +67,7 @@ def run_pretrain(folder: Path, *options: object, out: str = "out", quick: Sequen
 def read_log(encoder: Path) -> pd.DataFrame:
     """The log of a run by step, without what differs from run to run."""
     table = pd.read_csv(encoder / "log.tsv", sep="\t", index_col="step", na_values="n/a")
-    return table.drop(columns=["steps_per_s", "peak_mb", "seconds_left"])
+    return table.drop(columns="steps_per_s")
 
 
 def pretrain(corpus: Path, output: Path, config: PretrainConfig, stop_step: int | None = None) -> Pretrained:
@@ -78,16 +76,12 @@ def pretrain(corpus: Path, output: Path, config: PretrainConfig, stop_step: int 
 
 
 def write_public(pack: Path, folder: Path, window: int = 20) -> None:
-    """Write a pack in the public layout, its other facts in ``corpus.json``; whole windows."""
+    """Write a pack in the public layout, whole windows, and ``parcels.txt`` for ``--roi-labels``."""
     corpus = open_pack(pack)
     counts = corpus.windows_apart(window)
     rows = np.flatnonzero(counts)
     counts, table = counts[rows], corpus.table.iloc[rows]
     names = table["dataset"] + "/sub-" + table["subject"] + "/" + table["id"].str.rsplit("/", n=1).str[-1]
-    facts = {"roi_labels": corpus.parcel_names, "alpha": corpus.alpha, "atlas": corpus.atlas}
-    facts |= {"families": table["family"].tolist(), **{name: table[name].tolist() for name in ("site", *MADE)}}
-    facts |= {"repetition_times": table["TR"].tolist()} if table["TR"].notna().all() else {}
-
     licences = dict(zip(table["dataset"], table["licence"], strict=True))
     folder.mkdir(parents=True)
     windows = np.concatenate(
@@ -96,8 +90,9 @@ def write_public(pack: Path, folder: Path, window: int = 20) -> None:
     np.save(folder / WINDOWS, windows.transpose(0, 2, 1).astype(np.float32))
     np.save(folder / TEACHERS, np.stack([stored_vector(pack, table.iloc[i]) for i in range(len(table))]))
     np.save(folder / OWNERS, np.repeat(np.arange(len(rows)), counts).astype(np.int32))
-    for name, content in {RECORDINGS: names.tolist(), PUBLIC_FACTS: facts, LICENCES: licences}.items():
+    for name, content in {RECORDINGS: names.tolist(), LICENCES: licences}.items():
         (folder / name).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    (folder / "parcels.txt").write_text("\n".join(corpus.parcel_names))
 
 
 def in_child(work: Callable[[], int]) -> int | None:

@@ -57,7 +57,7 @@ def test_nothing_of_a_streamed_corpus_stays_in_memory(tmp_path, layout, file):
     write_public(tmp_path / "out" / "corpus", tmp_path / "out" / "public")
     folder = tmp_path / "out" / layout
     corpora.prepare_corpus(folder, tmp_path / "run")
-    corpus = corpora.open_corpus(folder, tmp_path / "run")
+    corpus = corpora.open_corpus(folder, tmp_path / "run", [f"P{i}" for i in range(10)])
     rows = np.arange(len(corpus.table))
     assert corpus.windows(rows, np.zeros(len(rows), int), 20).shape == (32, 20, 10)
     assert str(folder / file) not in Path("/proc/self/maps").read_text()

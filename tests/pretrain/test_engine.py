@@ -210,11 +210,7 @@ def test_where_a_run_computes_does_not_change_its_identity():
     assert dataclasses.replace(c, architecture={"d": 64}).fingerprint() != c.fingerprint()
 
 
-def test_all_impossible_choices_are_named_at_once():
-    with pytest.raises(UsageError) as caught:
-        PretrainConfig(encoder="x", loss="y", held_out=1.0, steps=0, microbatch=0)
-    for word in ("encoder", "loss", "held-out", "steps", "microbatch"):
-        assert word in str(caught.value)
+def test_impossible_architectures_are_refused():
     with pytest.raises(UsageError, match="multiple of the number of heads"):
         PretrainConfig(architecture={"d": 65}).model_config(10)
     with pytest.raises(UsageError, match="unexpected keyword"):

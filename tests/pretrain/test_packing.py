@@ -21,7 +21,7 @@ from fcpower_bids.encoders.fbert import FBert, FBertConfig
 from fcpower_bids.errors import DatasetError, RecordingError
 from fcpower_bids.outputs.status import EXCLUDED, FAILED, Status, write_status
 from fcpower_bids.pretrain import packing
-from fcpower_bids.pretrain.corpus import open_pack, teacher_kernel, teacher_vector, teacher_vector_and_rank
+from fcpower_bids.pretrain.corpus import open_pack, teacher_kernel, teacher_vector_and_rank
 from fcpower_bids.pretrain.packing import pack_corpus
 from tests.command import main
 from tests.planting.participant_outputs import ATLAS, add_output, other_atlas, recording, series_of
@@ -36,7 +36,7 @@ def series(length: int, parcels: int = 20, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("size", [1, 4, 100])
 def test_blocks_do_not_matter_and_storage_rounding_is_undone(size):
-    Z = np.array([teacher_vector(series(60, seed=seed), 0.35) for seed in range(11)])
+    Z = np.array([teacher_vector_and_rank(series(60, seed=seed), 0.35)[0] for seed in range(11)])
     stored = Z.astype(np.float32)
     K = teacher_kernel(lambda a, b: stored[a:b], 11, size)
     assert K.dtype == np.float32
@@ -59,7 +59,7 @@ def test_kernel_of_real_recordings(shared):
 
 
 def exact_kernel(recordings) -> np.ndarray:
-    Z = np.array([teacher_vector(series, 0.35) for _, series in recordings])
+    Z = np.array([teacher_vector_and_rank(series, 0.35)[0] for _, series in recordings])
     return Z @ Z.T
 
 

@@ -34,12 +34,6 @@ def fc_power(series: np.ndarray, alpha: float) -> np.ndarray:
     return ((vectors * values**alpha) @ vectors.T)[np.triu_indices(series.shape[1], 1)]
 
 
-def scramble(path) -> None:
-    """What was written once: the transposed buffer under the shape of the array."""
-    series = load_file(path)["series"]
-    save_file({"series": np.ascontiguousarray(series.T).reshape(series.shape)}, path)
-
-
 def test_packed_series_are_the_written_tables_and_the_teacher_is_theirs(tmp_path, tables):
     packed = packed_series(tmp_path)
     assert packed.keys() == tables.keys()
@@ -54,12 +48,6 @@ def test_packed_series_are_the_written_tables_and_the_teacher_is_theirs(tmp_path
     for name in tables:
         assert np.corrcoef(edges[name], vectors[positions[name]])[0, 1] > 0.9999
     np.testing.assert_allclose(kernel, np.corrcoef([edges[name] for name in positions.index]), rtol=0, atol=2e-3)
-
-
-def forget_digests(corpus) -> None:
-    """As packs of earlier versions were: what the files hold is compared all the same."""
-    facts = json.loads((corpus / "pack.json").read_text())
-    (corpus / "pack.json").write_text(json.dumps({k: v for k, v in facts.items() if k not in ("files", "pack_sha256")}))
 
 
 def flip(place: int):
@@ -106,26 +94,6 @@ def test_a_changed_byte_of_a_pack_is_named_and_trains_nothing(tmp_path, tables, 
     assert name in told
     assert "checksum differs" in told
     assert not (tmp_path / "out" / "encoder").exists()
-
-
-def test_scrambled_series_are_named_with_the_remedy(tmp_path, tables, capsys):
-    forget_digests(tmp_path / "out" / "corpus")
-    scramble(tmp_path / "out" / "corpus" / "series-00000.safetensors")
-    assert run_pretrain(tmp_path) == 3
-    told = capsys.readouterr().err
-    assert "series-00000.safetensors are not those that its teacher was computed from" in told
-    assert f"Remove the folder {tmp_path / 'out' / 'corpus'} and run the same command again" in told
-    assert not (tmp_path / "out" / "encoder").exists()
-
-
-def test_a_kernel_of_other_vectors_is_named(tmp_path, tables, capsys):
-    forget_digests(tmp_path / "out" / "corpus")
-    path = tmp_path / "out" / "corpus" / "teacher_kernel.safetensors"
-    with safe_open(path, "np") as file:
-        kernel, metadata = file.get_tensor("kernel"), file.metadata()
-    save_file({"kernel": kernel[::-1].copy()}, path, metadata)
-    assert run_pretrain(tmp_path) == 3
-    assert "is not that of its teacher vectors" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("said", [{}, {"format": 99}])

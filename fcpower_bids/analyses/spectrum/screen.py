@@ -41,7 +41,7 @@ TANGENTS = {"tangent_harmonic": "harmonic", "tangent_arithmetic": "arithmetic", 
 CORPUS = "tangent_corpus"
 """The row of the paper that needs recordings of other people, the mean of which is its reference."""
 
-PAPER_SCREEN: Mapping[str, str] = {
+SCREEN: Mapping[str, str] = {
     FC_POWER: "FC^alpha with the exponent of --alpha",
     "power_0.25": "FC^0.25",
     "power_0.5": "FC^0.5, the matrix square root",
@@ -64,17 +64,7 @@ PAPER_SCREEN: Mapping[str, str] = {
     "partial_correlation": "partial correlation, Ledoit-Wolf shrinkage",
 }
 """The rows of the paper's Table "Transforms of the FC matrix", in its order, and FC^alpha."""
-NO_ROWS = ("power", "tangent")
-"""Transforms that rows of the paper have by other names."""
-ADDED = tuple(name for name in TRANSFORMS if name not in (*PAPER_SCREEN, *NO_ROWS))
-SCREEN = {**PAPER_SCREEN, **{name: str(TRANSFORMS[name].summary).removesuffix(".") for name in ADDED}}
-"""The rows of the paper, then every other transform that there is."""
-
-GROUP_FIT = (
-    *TANGENTS,
-    *("tucker", "pca", "factor_analysis", "ica"),
-    *(name for name in ADDED if not TRANSFORMS[name].stateless),
-)
+GROUP_FIT = (*TANGENTS, "tucker", "pca", "factor_analysis", "ica")
 
 FACTS = {
     "GroupFit": (

@@ -73,17 +73,6 @@ def edge_names(names: Sequence[str]) -> list[tuple[str, str]]:
     return [(names[row], names[column]) for row, column in zip(rows.tolist(), columns.tolist(), strict=True)]
 
 
-def parcel_means(values: ArrayLike, n_parcels: int) -> NDArray[np.float64]:
-    """Average a value per edge (E,) over the edges of every parcel (P,); NaN counts as no value."""
-    values = np.asarray(values, dtype=np.float64)
-    known = np.isfinite(values)
-    sums, numbers = np.zeros(n_parcels), np.zeros(n_parcels)
-    for ends in np.triu_indices(n_parcels, 1):
-        sums += np.bincount(ends[known], values[known], n_parcels)
-        numbers += np.bincount(ends[known], minlength=n_parcels)
-    return np.divide(sums, numbers, out=np.full(n_parcels, np.nan), where=numbers > 0)
-
-
 # --- Matrices as other programs store them --------------------------------------------------------------------------
 
 

@@ -41,8 +41,7 @@ def pearson(observed: FloatArray, predicted: FloatArray, train: Training) -> Flo
 def auc(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
     """Area under the ROC curve of 0/1 targets, ties counted half (Mann-Whitney); NaN where only one class is present.
 
-    Residuals of classes (`targets.remove_probability`) weigh by their size, so that it is the area among people of the
-    same covariates. Raises ValueError: if a target is neither 0 nor 1, nor the residual of such.
+    Residuals of classes (`targets.remove_covariates`) weigh by their size, in the class of their sign.
     """
     positive, other = _weights(observed)
     wins = np.sum(positive * _outranked(other, predicted), axis=-2)
@@ -218,8 +217,6 @@ def _explained(
 
 def _weights(observed: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Weights in class 1 and in class 0: 1, or the size of the residual of a class; 0 in the other class."""
-    if (np.abs(observed) > 1).any():
-        raise ValueError("AUC and balanced accuracy need targets of 0 and 1, or residuals of such.")
     if np.isin(observed, (0.0, 1.0)).all():
         return observed, 1 - observed
     return np.maximum(observed, 0.0), np.maximum(-observed, 0.0)

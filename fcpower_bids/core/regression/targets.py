@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import linalg, special
+from scipy import linalg
 
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.folds import family_numbers
@@ -14,11 +14,6 @@ from fcpower_bids.errors import Unfit
 
 TargetBuilder = Callable[[Rows], FloatArray]
 """Given the training rows, the targets (n, m) of all rows, fitted on those rows alone."""
-ROWS_PER_COLUMN = 5
-"""Training rows of the smaller class that a column of a logistic regression needs, for squares to be there."""
-RIDGE, NEWTON_STEPS, LONGEST_STEP = 0.01, 50, 5.0
-EXCHANGES = 50
-"""Rounds of exchanges between random pairs before a draw (Berrett et al. 2020)."""
 EXPLAINED = 1e-8
 """Length of residuals, as a share of that of the targets, which is rounding."""
 
@@ -71,25 +66,18 @@ def join_targets(builders: Sequence[TargetBuilder]) -> TargetBuilder:
     return lambda train: np.hstack([build(train) for build in builders])
 
 
-def residual_target(targets: TargetBuilder | ArrayLike, covariates: ArrayLike, classes: bool = False) -> TargetBuilder:
-    """Targets minus what the covariates explain, fitted on the training rows.
-
-    See `remove_covariates`, and `remove_probability` for classes.
-    """
+def residual_target(targets: TargetBuilder | ArrayLike, covariates: ArrayLike) -> TargetBuilder:
+    """Targets minus what the covariates explain, fitted on the training rows: `remove_covariates`."""
     build = targets if callable(targets) else fixed_target(targets)
-    if classes:
-        return lambda train: remove_probability(build(train), covariates, train)
     return lambda train: remove_covariates(build(train), covariates, train)
 
 
-def predict_known(
-    targets: FloatArray, known: FloatArray, train: Rows, classes: bool = False, sites: ArrayLike | None = None
-) -> FloatArray:
+def predict_known(targets: FloatArray, known: FloatArray, train: Rows, sites: ArrayLike | None = None) -> FloatArray:
     """Predict targets (n, m), missing in the same rows, from columns (n, c) by a regression on the training rows.
 
     Columns are taken into the range of the training rows, and the prediction is drawn towards the mean by the slope,
     between 0 and 1, of the targets on least-squares predictions of each training row from the others. With `sites`
-    (n,), whose levels the other rows need not share, slopes of numbers are those within the sites of the training rows.
+    (n,), whose levels the other rows need not share, slopes are those within the sites of the training rows.
     """
     rows = train[np.isfinite(targets[train, 0])]
     labels = np.zeros(len(targets)) if sites is None else np.asarray(sites)
@@ -109,52 +97,8 @@ def predict_known(
     size = (left_out**2).sum(axis=0)
     slope = np.divide((left_out * values).sum(axis=0), size, out=np.zeros_like(size), where=size > 0)
     mean = targets[rows].mean(axis=0)
-    if classes:
-        beyond = targets - remove_probability(targets, inside, rows) - mean
-    else:
-        beyond = (inside - inside[rows].mean(axis=0)) @ np.linalg.lstsq(columns, values, rcond=None)[0]
+    beyond = (inside - inside[rows].mean(axis=0)) @ np.linalg.lstsq(columns, values, rcond=None)[0]
     return np.asarray(mean + np.clip(slope, 0, 1) * beyond)
-
-
-def remove_probability(classes: ArrayLike, covariates: ArrayLike, train: Rows) -> FloatArray:
-    """Classes 0 and 1 (n, m) minus their probability given covariates (n, c), by logistic regression on training rows.
-
-    With the squares of covariates that have more than two values, where both classes have `ROWS_PER_COLUMN` training
-    rows for each column. The size of a residual is an overlap weight: with it cases and controls have the same
-    covariates (Li, Morgan and Zaslavsky 2018, doi:10.1080/01621459.2016.1260466). NaN where the class is missing.
-    """
-    y = np.asarray(classes, dtype=float)
-    x = np.asarray(covariates, dtype=float).reshape(len(y), -1)
-    residuals = np.full_like(y, np.nan)
-    for column, values in enumerate(y.T):
-        rows = train[np.isfinite(values[train])]
-        if rows.size:
-            scale = x[rows].std(axis=0)
-            z = (x - x[rows].mean(axis=0))[:, scale > 0] / scale[scale > 0]
-            measured = np.array([np.unique(covariate).size > 2 for covariate in z[rows].T], dtype=bool)
-            squares, smaller = z[:, measured] ** 2 - 1, int(min(values[rows].sum(), (1 - values[rows]).sum()))
-            if smaller < ROWS_PER_COLUMN * (z.shape[1] + squares.shape[1]):
-                squares = squares[:, :0]
-            design = np.column_stack([np.ones(len(x)), z, squares])
-            residuals[:, column] = values - special.expit(design @ _fit_logistic(design[rows], values[rows]))
-    return residuals
-
-
-def _fit_logistic(design: FloatArray, classes: FloatArray) -> FloatArray:
-    """Coefficients by Newton's method, with a penalty that only keeps separated classes finite; shape (k,)."""
-    penalty = np.full(design.shape[1], RIDGE)
-    penalty[0] = 0.0
-    weights = np.zeros(design.shape[1])
-    weights[0] = special.logit(np.clip(classes.mean(), 1e-3, 1 - 1e-3))
-    for _ in range(NEWTON_STEPS):
-        p = special.expit(design @ weights)
-        slope = design.T @ (classes - p) - penalty * weights
-        curvature = (design * (p * (1 - p))[:, None]).T @ design + np.diag(penalty + 1e-9)
-        step = np.linalg.solve(curvature, slope)
-        weights += step * min(1.0, LONGEST_STEP / max(np.abs(step).max(), 1e-12))
-        if np.abs(step).max() < 1e-8:
-            break
-    return weights
 
 
 def remove_covariates(targets: ArrayLike, covariates: ArrayLike, train: Rows) -> FloatArray:
@@ -223,27 +167,6 @@ def permuted_rows(
     return orders
 
 
-def drawn_rows(
-    classes: ArrayLike,
-    log_odds: ArrayLike,
-    n_draws: int,
-    seed: int,
-    families: ArrayLike | None = None,
-    sites: ArrayLike | None = None,
-) -> Rows:
-    """Row orders (n_draws, n) for tests of classes (n,) given covariates: ``classes[order]`` is drawn by log odds (n,).
-
-    Those exchange their class who may by `permuted_rows`, with the odds that covariates give to both. All draws start
-    from one state that the observed classes reach by the same exchanges in reverse, so that all are exchangeable: the
-    conditional permutation test of Berrett et al. 2020 (doi:10.1111/rssb.12340).
-    """
-    y, odds = np.asarray(classes, dtype=float), np.asarray(log_odds, dtype=float)
-    rng, blocks = np.random.default_rng(seed), _exchangeable(len(y), families, sites)
-    exchanges = [pair for _ in range(EXCHANGES) for block in blocks for pair in _pair(block, rng)]
-    start = _exchange(np.arange(len(y))[None], exchanges, y, odds, rng)
-    return _exchange(np.repeat(start, n_draws, axis=0), exchanges[::-1], y, odds, rng)
-
-
 def _exchangeable(n: int, families: ArrayLike | None, sites: ArrayLike | None) -> list[Rows]:
     """Rows of families of one size at one site, (families, size) each."""
     family = family_numbers(families, n)
@@ -256,25 +179,3 @@ def _exchangeable(n: int, families: ArrayLike | None, sites: ArrayLike | None) -
         alike = np.flatnonzero((sizes == size) & (site_of == place))
         blocks.append(by_family[np.isin(family[by_family], alike)].reshape(-1, size))
     return blocks
-
-
-def _pair(blocks: Rows, rng: np.random.Generator) -> Iterator[tuple[Rows, Rows]]:
-    """Pair families (m, size) at random, then the members of each; rows of both sides, which exchange together."""
-    half, size = len(blocks) // 2, blocks.shape[1]
-    shuffled = rng.permuted(blocks[rng.permutation(len(blocks))], axis=1)
-    yield shuffled[:half], shuffled[half : 2 * half]
-    if size > 1:
-        shuffled = rng.permuted(blocks, axis=1)
-        yield tuple(shuffled[:, at : at + size // 2].reshape(-1, 1) for at in (0, size // 2))  # type: ignore[misc]
-
-
-def _exchange(
-    orders: Rows, exchanges: Sequence[tuple[Rows, Rows]], y: FloatArray, odds: FloatArray, rng: np.random.Generator
-) -> Rows:
-    """Let pairs exchange their classes, each with the probability that the exchange leaves to them."""
-    for first, other in exchanges:
-        ours, theirs = orders[:, first], orders[:, other]
-        gain = ((y[ours] - y[theirs]) * (odds[other] - odds[first])).sum(axis=-1)
-        swap = (rng.random(gain.shape) < special.expit(gain))[..., None]
-        orders[:, first], orders[:, other] = np.where(swap, theirs, ours), np.where(swap, ours, theirs)
-    return orders

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,10 +20,8 @@ from fcpower_bids.encoders.embedding import Read, ready
 from fcpower_bids.encoders.fbert import count_parameters
 from fcpower_bids.encoders.published.parcel_orders import Columns, parcel_order
 from fcpower_bids.errors import RecordingError, UsageError
-from fcpower_bids.store import digest_of, write_text
+from fcpower_bids.store import digest_of
 
-Self = TypeVar("Self", bound="PublishedEncoder")
-Places = Mapping[str, tuple[float, float, float]]
 HF_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 
@@ -54,12 +50,6 @@ class PublishedEncoder:
     source: Mapping[str, Any] = field(default_factory=dict)  # paths and sha256 of weights and auxiliary files
     protocol: str = "own"  # one of "own", "paper": fed as its authors feed it, or as in the comparison of the paper
     allow_missing_parcels: bool = False  # whether parcels without data are filled with their mean, 0
-    statistics: CohortStatistics | None = None  # where the model is fed relative to a cohort
-    # MNI centroids of the recording's parcels in mm, by name, to find those whose names are unknown
-    places: Places = field(default_factory=dict)
-
-    uses_statistics: ClassVar[bool] = False
-    needs_statistics: ClassVar[bool] = False
 
     @abstractmethod
     def prepare(self, series: FloatArray, repetition_time: float) -> Tensor:
@@ -67,14 +57,9 @@ class PublishedEncoder:
 
     def columns(self, parcel_names: Sequence[str]) -> Columns:
         """Position in the input of each parcel of the model, -1 for one it can do without. Raises RecordingError."""
-        return parcel_order(self.recipe.atlas).match(parcel_names, self.coordinates(parcel_names))
+        return parcel_order(self.recipe.atlas).match(parcel_names)
 
-    def coordinates(self, parcel_names: Sequence[str]) -> FloatArray | None:
-        """Centroids of the parcels of a recording (P, 3) in mm, NaN where unknown; None where all are."""
-        if not self.places:
-            return None
-        return np.array([self.places.get(name, (np.nan, np.nan, np.nan)) for name in parcel_names])
-
+    @torch.inference_mode()
     def embed(
         self,
         series: Sequence[ArrayLike],
@@ -83,28 +68,14 @@ class PublishedEncoder:
         read: Read = "sequence",
     ) -> NDArray[np.float32]:
         """Embed recordings, repetition time in seconds: the mean over windows (n, d). Raises RecordingError."""
-        if self.needs_statistics and self.statistics is None:
-            raise RecordingError(
-                f"{self.recipe.name} is fed relative to a cohort, which a single recording has not; "
-                "give cohort_statistics.tsv as encoder_aux in a file, or fit it on the training recordings."
-            )
         columns = self.columns(parcel_names)
         times = np.broadcast_to(np.asarray(repetition_time, np.float64), len(series))
-        return np.stack(
-            [self._embed_one(self.select(x, columns), float(t)) for x, t in zip(series, times, strict=True)]
-        )
-
-    def fit(self: Self, train_series: Sequence[ArrayLike], parcel_names: Sequence[str]) -> Self:
-        """Return the encoder with cohort statistics of the training recordings, if it uses any."""
-        if not self.uses_statistics:
-            return self
-        columns = self.columns(parcel_names)
-        alone = [self.scaled_alone(self.select(recording, columns)) for recording in train_series]
-        return replace(self, statistics=fit_statistics(alone))
-
-    def scaled_alone(self, series: FloatArray) -> FloatArray:
-        """Preparation of a recording before its comparison with the cohort: its parcels are centred."""
-        return np.asarray(series - series.mean(axis=0))
+        vectors = []
+        for recording, time in zip(series, times.tolist(), strict=True):
+            windows = self.prepare(self.select(recording, columns), time)
+            total = sum(self.model(windows[i : i + 1])[0] for i in range(len(windows)))  # one at a time: bounded memory
+            vectors.append((total / len(windows)).numpy())  # type: ignore[union-attr]
+        return np.stack(vectors)
 
     def provenance(self, read: Read = "sequence") -> dict[str, Any]:
         """Identity of the embeddings, for the sidecar."""
@@ -123,7 +94,6 @@ class PublishedEncoder:
             "window": recipe.frames,
             "band": recipe.band,
             "read": f"{self.reading} ({self.protocol} protocol)",
-            "statistics": None if self.statistics is None else self.statistics.origin,
             "missing_parcels": "filled with their mean" if self.allow_missing_parcels else "refused",
         }
 
@@ -134,11 +104,6 @@ class PublishedEncoder:
             return "whole recording"
         apart = f" {self.target_time:g} s apart" if self.target_time else ""
         return f"windows of {self.recipe.frames} volumes{apart}"
-
-    @property
-    def statistics_names(self) -> tuple[str, ...]:
-        """Names of the parcels in the file of cohort statistics."""
-        return parcel_order(self.recipe.atlas).names
 
     @property
     def target_time(self) -> float | None:
@@ -188,13 +153,6 @@ class PublishedEncoder:
             )
         return crops(series, frames, -(-len(series) // frames))
 
-    @torch.inference_mode()
-    def _embed_one(self, series: FloatArray, repetition_time: float) -> NDArray[np.float32]:
-        windows = self.prepare(series, repetition_time)
-        total = sum(self.model(windows[i : i + 1])[0] for i in range(len(windows)))  # one at a time: bounded memory
-        vector: NDArray[np.float32] = (total / len(windows)).numpy()  # type: ignore[union-attr]
-        return vector
-
 
 def loader(
     build: Callable[[Recipe, Path, Mapping[str, Path], Any], PublishedEncoder],
@@ -216,7 +174,6 @@ def loader(
         protocol: str = "own",
         aux: Sequence[Path] = (),
         accept_licence: bool = False,
-        places: Places = MappingProxyType({}),
         allow_missing_parcels: bool = False,
         parcel_names: Sequence[str] | None = None,
         size: Any = None,
@@ -246,68 +203,10 @@ def loader(
             },
             protocol=protocol,
             allow_missing_parcels=allow_missing_parcels,
-            statistics=read_statistics(files[STATISTICS], encoder.statistics_names) if STATISTICS in files else None,
-            places=places,
         )
         return ready(encoder, parcel_names)
 
     return load
-
-
-# --- Cohort statistics: over the training recordings, never over one --------------------------------------------------
-
-
-STATISTICS = "cohort_statistics.tsv"
-"""Name of the file of cohort statistics among the auxiliary files."""
-
-
-@dataclass(frozen=True)
-class CohortStatistics:
-    """Median and interquartile range of each parcel."""
-
-    # median, iqr: (P,): in the order of the encoder
-    median: FloatArray
-    iqr: FloatArray
-    origin: str  # their source, for the sidecar
-
-    def scale(self, series: ArrayLike) -> FloatArray:
-        """Subtract the median and divide by the interquartile range: (T, P) to (T, P)."""
-        scaled: FloatArray = (np.asarray(series, np.float64) - self.median) / self.iqr
-        return scaled
-
-
-def fit_statistics(series: Sequence[ArrayLike]) -> CohortStatistics:
-    """Pool all volumes of all training recordings. Raises RecordingError."""
-    if len(series) < 2:
-        raise RecordingError("Cohort statistics need at least two training recordings, not one recording's own.")
-    pooled = np.concatenate([np.asarray(recording, np.float64) for recording in series])
-    low, median, high = np.percentile(pooled, [25, 50, 75], axis=0, overwrite_input=True)
-    if not (np.isfinite(high - low).all() and (high > low).all()):
-        raise RecordingError("A parcel is missing or does not vary over the training recordings; leave it out of none.")
-    return CohortStatistics(median, high - low, f"fitted on {len(series)} training recordings")
-
-
-def write_statistics(path: Path, statistics: CohortStatistics, names: Sequence[str]) -> None:
-    """Write one row per parcel: name, median, iqr."""
-    rows = zip(names, statistics.median.tolist(), statistics.iqr.tolist(), strict=True)
-    lines = "".join(f"{name}\t{median!r}\t{iqr!r}\n" for name, median, iqr in rows)
-    write_text(path, "name\tmedian\tiqr\n" + lines)
-
-
-def read_statistics(path: Path, names: Sequence[str]) -> CohortStatistics:
-    """Read what `write_statistics` wrote; rows are found by name. Raises CheckpointError."""
-    try:
-        rows = {row["name"]: row for row in csv.DictReader(path.read_text("utf-8").splitlines(), delimiter="\t")}
-        values = np.array([[float(rows[name]["median"]), float(rows[name]["iqr"])] for name in names])
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise CheckpointError(
-            f"{path} is not a table with name, median and iqr of every parcel ({error}); write it again."
-        ) from None
-    if not np.isfinite(values).all() or (values[:, 1] <= 0).any():
-        raise CheckpointError(
-            f"{path} holds a value that is not finite or an iqr that is not positive; write it again."
-        )
-    return CohortStatistics(values[:, 0], values[:, 1], "read from the auxiliary files")
 
 
 # --- Files of others ------------------------------------------------------------------------------------------------
@@ -338,17 +237,15 @@ def read_state(path: Path, nested: str | None = None, prefix: str = "") -> dict[
     """Read the tensors of one model from a foreign file. Raises CheckpointError."""
     state: Any = read_tensors(path)
     if nested is not None:
-        if not isinstance(state, Mapping) or nested not in state:
-            raise CheckpointError(f"{path} has no entry '{nested}', so it is not a checkpoint of this encoder.")
-        state = state[nested]
-    if not isinstance(state, Mapping):
-        raise CheckpointError(f"{path} does not hold named tensors, so it is not a checkpoint of this encoder.")
-    plain = {str(key).removeprefix("module."): value for key, value in state.items()}
+        state = state.get(nested) if isinstance(state, Mapping) else None
+    named = state.items() if isinstance(state, Mapping) else ()
+    plain = {str(key).removeprefix("module."): value for key, value in named}
     tensors = {key.removeprefix(prefix): value for key, value in plain.items() if key.startswith(prefix)}
-    if not tensors:
-        raise CheckpointError(f"{path} has no keys under '{prefix}', so it is not a checkpoint of this encoder.")
-    if odd := [key for key, value in tensors.items() if not isinstance(value, Tensor)]:
-        raise CheckpointError(f"{path} holds no tensor under {', '.join(odd[:3])}; download it again.")
+    if not tensors or not all(isinstance(value, Tensor) for value in tensors.values()):
+        where = " and ".join(f"'{name}'" for name in (nested, prefix) if name)
+        raise CheckpointError(
+            f"{path} has no tensors{f' under {where}' if where else ''}, so it is no checkpoint of this encoder."
+        )
     return tensors
 
 

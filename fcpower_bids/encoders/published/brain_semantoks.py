@@ -195,7 +195,7 @@ class SemantoksEncoder(PublishedEncoder):
 
     def columns(self, parcel_names: Sequence[str]) -> Columns:
         """Find the parcels of each atlas; subcortex and cerebellum may be missing, but only as a whole."""
-        cortex = parcel_order("Schaefer400").match(parcel_names, self.coordinates(parcel_names))
+        cortex = parcel_order("Schaefer400").match(parcel_names)
         columns = [cortex[network_order()]]
         for atlas in ATLASES[1:]:
             order = parcel_order(atlas)

@@ -6,17 +6,19 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.encoders.checkpoints import CheckpointError
+from fcpower_bids.encoders.embedding import Read
 from fcpower_bids.encoders.published.adapters import (
-    STATISTICS,
     Block,
     PublishedEncoder,
     Recipe,
@@ -25,13 +27,15 @@ from fcpower_bids.encoders.published.adapters import (
     loader,
 )
 from fcpower_bids.encoders.published.parcel_orders import Columns, match_labels
-from fcpower_bids.store import load_json
+from fcpower_bids.errors import RecordingError
+from fcpower_bids.store import load_json, write_text
 
 N_PARCELS, FRAMES = 424, 200
 LABELS = tuple(str(label) for label in range(1, N_PARCELS + 1))
 LARGEST = 5.6430855
 """Largest scaled value of the authors' training data, which they divide by."""
 COORDINATES = "A424_Coordinates.dat"
+STATISTICS = "cohort_statistics.tsv"
 PADDING = -1.0
 
 
@@ -106,19 +110,63 @@ def published_keys(key: str) -> tuple[str, ...]:
     return (f"vit.{key.replace('norm.', 'layernorm.')}" if key.startswith("norm.") else f"vit.embeddings.{key}",)
 
 
+class CohortStatistics(NamedTuple):
+    """Of each parcel over the training recordings, never over one."""
+
+    # median, iqr: (424,), by label
+    median: FloatArray
+    iqr: FloatArray
+    origin: str  # for the sidecar
+
+
+def write_statistics(path: Path, statistics: CohortStatistics) -> None:
+    """Write one row per parcel: name, median, iqr."""
+    rows = zip(LABELS, statistics.median.tolist(), statistics.iqr.tolist(), strict=True)
+    write_text(path, "name\tmedian\tiqr\n" + "".join(f"{name}\t{median!r}\t{iqr!r}\n" for name, median, iqr in rows))
+
+
+def read_statistics(path: Path) -> CohortStatistics:
+    """Read what `write_statistics` wrote. Raises CheckpointError."""
+    try:
+        table = pd.read_csv(path, sep="\t", dtype=str).set_index("name")
+        median, iqr = table.loc[list(LABELS), ["median", "iqr"]].to_numpy(float).T
+    except (OSError, ValueError, KeyError) as error:
+        raise CheckpointError(
+            f"{path} is not a table with name, median and iqr of every parcel ({error}); write it again."
+        ) from None
+    if not (np.isfinite(median).all() and np.isfinite(iqr).all() and (iqr > 0).all()):
+        raise CheckpointError(
+            f"{path} holds a value that is not finite or an iqr that is not positive; write it again."
+        )
+    return CohortStatistics(median, iqr, "read from the auxiliary files")
+
+
 @dataclass(frozen=True)
 class BrainLMEncoder(PublishedEncoder):
     """BrainLM with the rows of its image in the order of their coordinates, back to front."""
 
     rows: NDArray[np.intp] | None = None  # (424,): label order to image order; ties keep the order of the labels
     side: int = 432  # of the padded image
+    statistics: CohortStatistics | None = None
 
-    uses_statistics = needs_statistics = True
+    needs_statistics = True
 
-    @property
-    def statistics_names(self) -> tuple[str, ...]:
-        """The labels 1 to 424."""
-        return LABELS
+    def fit(self, train_series: Sequence[ArrayLike], parcel_names: Sequence[str]) -> BrainLMEncoder:
+        """Return the encoder with median and range of all volumes of training recordings. Raises RecordingError."""
+        if len(train_series) < 2:
+            raise RecordingError("Cohort statistics need at least two training recordings, not one recording's own.")
+        columns = self.columns(parcel_names)
+        chosen = [self.select(recording, columns) for recording in train_series]
+        pooled = np.concatenate([series - series.mean(axis=0) for series in chosen])
+        low, median, high = np.percentile(pooled, [25, 50, 75], axis=0, overwrite_input=True)
+        if not (np.isfinite(high - low).all() and (high > low).all()):
+            raise RecordingError("A parcel is missing or does not vary over the training recordings.")
+        origin = f"fitted on {len(train_series)} training recordings"
+        return replace(self, statistics=CohortStatistics(median, high - low, origin))
+
+    def provenance(self, read: Read = "sequence") -> dict[str, Any]:
+        """Identity of the embeddings, for the sidecar."""
+        return super().provenance(read) | {"statistics": self.statistics.origin if self.statistics else None}
 
     def columns(self, parcel_names: Sequence[str]) -> Columns:
         """Find the 424 parcels by their label in the atlas image."""
@@ -126,8 +174,12 @@ class BrainLMEncoder(PublishedEncoder):
 
     def prepare(self, series: FloatArray, repetition_time: float) -> Tensor:
         """Centre, scale by the cohort, resample, cut, sort, pad: images (n, 3, side, side)."""
-        assert self.statistics is not None
-        scaled = self.statistics.scale(self.scaled_alone(series)) / LARGEST
+        if self.statistics is None:
+            raise RecordingError(
+                f"{self.recipe.name} is fed relative to a cohort, which a single recording has not; give "
+                f"{STATISTICS} as encoder_aux in a file, or fit it on the training recordings."
+            )
+        scaled = (series - series.mean(axis=0) - self.statistics.median) / self.statistics.iqr / LARGEST
         windows = self.windows(self.resampled(scaled, repetition_time), FRAMES)
         images = as_tensor(windows[:, :, self.rows].transpose(0, 2, 1))
         above, left = (self.side - N_PARCELS) // 2, (self.side - FRAMES) // 2
@@ -161,7 +213,8 @@ def build(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: BrainLMSize
             raise CheckpointError(f"{config} is of another model ({listed}); give the folder of this encoder.")
     model = fill(lambda: BrainLM(size), path, published=published_keys, unused=("decoder.",))
     recipe = replace(recipe, n_dimensions=size.d)
-    return BrainLMEncoder(recipe, model, rows=image_rows(aux[COORDINATES]), side=size.side)
+    statistics = read_statistics(aux[STATISTICS]) if STATISTICS in aux else None
+    return BrainLMEncoder(recipe, model, rows=image_rows(aux[COORDINATES]), side=size.side, statistics=statistics)
 
 
 load_brainlm, load_brainlm_650m = (

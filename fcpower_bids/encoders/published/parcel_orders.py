@@ -1,6 +1,6 @@
 """The orders in which published encoders expect their parcels, and how the parcels of a recording are found in them.
 
-By region name, or by coordinates where those of both are known; never by position. The same 400 parcels of
+By region name, never by position. The same 400 parcels of
 Schaefer 2018 come with 7- and 17-network names, in two orders, and were renamed between releases. The tables in
 ``data/parcel_orders`` hold every spelling of each parcel: which name stands for which parcel was found by centroid
 (MNI, 2 mm; matched parcels are less than 0.6 mm apart, the next nearest at least 4.9 mm).
@@ -16,7 +16,7 @@ from functools import cache
 from importlib.resources import files
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fcpower_bids.errors import RecordingError, UsageError
 
@@ -24,11 +24,6 @@ Columns = NDArray[np.intp]
 BUCKNER = tuple(
     f"Buckner7_{network}" for network in ("Vis", "SomMot", "DorsAttn", "SalVentAttn", "Limbic", "Cont", "Default")
 )
-NEAREST_MM = 4.0
-"""Two centroids farther apart are not of the same parcel.
-
-Those of one parcel differ by up to 3.6 mm between MNI152NLin6Asym and MNI152NLin2009cAsym; the next are 4.8 mm away.
-"""
 
 
 @dataclass(frozen=True)
@@ -38,8 +33,6 @@ class ParcelOrder:
     atlas: str  # short name of the atlas, as for ``--atlas``
     # complete lists of names, each in this order; a recording must use one list throughout
     spellings: tuple[tuple[str, ...], ...]
-    # (P, 3), or None: centroids in MNI space (MNI152NLin6Asym) in mm, where known
-    coordinates: NDArray[np.float64] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -49,7 +42,7 @@ class ParcelOrder:
     def __len__(self) -> int:
         return len(self.names)
 
-    def match(self, names: Sequence[str], coordinates: ArrayLike | None = None) -> Columns:
+    def match(self, names: Sequence[str]) -> Columns:
         """Position in `names` of each parcel of this order. Raises RecordingError."""
         where = {name: i for i, name in enumerate(names)}
         if len(where) != len(names):
@@ -61,8 +54,6 @@ class ParcelOrder:
         others = [name for name in names if name.split("_")[0] in kinds and name not in set(best)]
         if not missing and not others:
             return np.array([where[name] for name in best])
-        if coordinates is not None and self.coordinates is not None:
-            return self._nearest(np.asarray(coordinates, np.float64))
         wrong = missing or others
         what = "are not among" if missing else "would be found, but others of the same kind are too among"
         raise RecordingError(
@@ -70,39 +61,24 @@ class ParcelOrder:
             f"recording ({', '.join(wrong[:3])}{', ...' if len(wrong) > 3 else ''}); use --atlas {self.atlas}."
         )
 
-    def _nearest(self, coordinates: NDArray[np.float64]) -> Columns:
-        from scipy.optimize import linear_sum_assignment  # slow to load, and few recordings need it
-        from scipy.spatial.distance import cdist
-
-        far = np.nan_to_num(coordinates, nan=1e6)  # a parcel that the image does not hold is nowhere near
-        distances = cdist(self.coordinates, far)  # type: ignore[call-overload]
-        rows, columns = linear_sum_assignment(distances)
-        if len(rows) < len(self) or distances[rows, columns].max() > NEAREST_MM:
-            raise RecordingError(
-                f"Neither names nor coordinates of the recording's parcels are those of {self.atlas} "
-                f"(a parcel has no centroid of its own within {NEAREST_MM:g} mm); use --atlas {self.atlas}."
-            )
-        return np.asarray(columns)
-
 
 @cache
 def parcel_order(atlas: str) -> ParcelOrder:
     """Return the order of a known atlas. Raises UsageError."""
     if atlas in ("Schaefer450", "Schaefer450x17"):
         first, second = parcel_order("TianS3"), parcel_order(atlas.replace("450", "400"))
-        places = np.vstack([first.coordinates, second.coordinates])  # type: ignore[list-item]
-        return ParcelOrder(atlas, tuple((*first.names, *names) for names in second.spellings), places)
+        return ParcelOrder(atlas, tuple((*first.names, *names) for names in second.spellings))
     if atlas == "Buckner7":
         return ParcelOrder(atlas, (BUCKNER,))
     if atlas == "TianS3":
-        return ParcelOrder(atlas, (tuple(row["name"] for row in _rows("TianS3")),), _centroids(_rows("TianS3")))
+        return ParcelOrder(atlas, (tuple(row["name"] for row in _rows("TianS3")),))
     if atlas not in ("Schaefer100", "Schaefer400", "Schaefer400x17"):
         raise UsageError(f"There is no parcel order called '{atlas}'.")
     index = "index17" if atlas.endswith("x17") else "index7"
     rows = sorted(_rows(atlas.removesuffix("x17")), key=lambda row: int(row[index]))
     spelled = ("name7", "name7_before", "name17", "name17_before")
     columns = sorted((column for column in spelled if column in rows[0]), key=lambda c: index[5:] not in c)
-    return ParcelOrder(atlas, tuple(tuple(row[column] for row in rows) for column in columns), _centroids(rows))
+    return ParcelOrder(atlas, tuple(tuple(row[column] for row in rows) for column in columns))
 
 
 def match_labels(names: Sequence[str], n_labels: int = 424) -> Columns:
@@ -115,10 +91,6 @@ def match_labels(names: Sequence[str], n_labels: int = 424) -> Columns:
             f"give the image of the atlas A{n_labels} without a table of names."
         )
     return np.array([labels[label] for label in range(1, n_labels + 1)])
-
-
-def _centroids(rows: Sequence[Mapping[str, str]]) -> NDArray[np.float64]:
-    return np.array([[float(row[axis]) for axis in "xyz"] for row in rows])
 
 
 def _rows(table: str) -> list[dict[str, str]]:

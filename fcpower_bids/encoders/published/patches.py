@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.encoders.published.adapters import (
-    STATISTICS,
     Block,
     PublishedEncoder,
     Recipe,
@@ -224,21 +223,15 @@ class BrainHarmonix(PatchTransformer):
 
 @dataclass(frozen=True)
 class HarmonixEncoder(PublishedEncoder):
-    """BrainHarmonix-F; z-scored per parcel, and scaled by a cohort if its statistics are given."""
-
-    uses_statistics = True
+    """BrainHarmonix-F; z-scored per parcel."""
 
     @property
     def reading(self) -> str:
         """Whole patches, as many as the model was trained on at most."""
         return f"windows of up to {TRAINED_PATCHES[self.protocol]} patches of {PATCH_SECONDS:g} s"
 
-    def scaled_alone(self, series: FloatArray) -> FloatArray:
-        """Z-score each parcel: cleaned series have no mean to compare with a cohort, as the authors' raw ones have."""
-        return z_scored(series)
-
     def prepare(self, series: FloatArray, repetition_time: float) -> Tensor:
-        """Scale, cut into patches of 35.28 s, pad the last with 0: (n, 400, patches, p). Raises RecordingError."""
+        """Z-score, cut into patches of 35.28 s, pad the last with 0: (n, 400, patches, p). Raises RecordingError."""
         if not SHORTEST <= repetition_time <= LONGEST:
             raise RecordingError(
                 f"{self.recipe.name} takes repetition times from {SHORTEST} to {LONGEST} s, not {repetition_time:g} s."
@@ -248,12 +241,9 @@ class HarmonixEncoder(PublishedEncoder):
             raise RecordingError(
                 f"The recording has {len(series)} volumes and a patch of {self.recipe.name} {patch}; leave it out."
             )
-        scaled = self.scaled_alone(series)
-        if self.statistics is not None:
-            scaled = self.statistics.scale(scaled)
-        n_patches = min(TRAINED_PATCHES[self.protocol], math.ceil(len(scaled) / patch))
+        n_patches = min(TRAINED_PATCHES[self.protocol], math.ceil(len(series) / patch))
         frames = n_patches * patch
-        padded = np.pad(scaled, ((0, max(0, frames - len(scaled))), (0, 0)))
+        padded = np.pad(z_scored(series), ((0, max(0, frames - len(series))), (0, 0)))
         windows = self.windows(padded, frames).transpose(0, 2, 1)
         return as_tensor(windows.reshape(*windows.shape[:2], n_patches, patch))
 
@@ -273,5 +263,4 @@ load_brain_harmonix = loader(
     HARMONIX_RECIPE,
     HarmonixSize(),
     {GRADIENTS: "the functional gradients of its parcels", EIGENMODES: "their geometric eigenmodes"},
-    (STATISTICS,),
 )

@@ -151,8 +151,7 @@ def _gains_of_power(tables: GroupTables) -> pd.DataFrame:
     gains = tables.rows("parcellation_gains")
     if gains.empty:
         return gains
-    power = (gains["representation"] == "fc_power") & (gains["reference"] == "fc")
-    return gains[power & (gains["people"] == "shared")]
+    return gains[(gains["representation"] == "fc_power") & (gains["reference"] == "fc")]
 
 
 def _say_sweep(tables: GroupTables) -> Iterator[str]:
@@ -164,7 +163,7 @@ def _say_sweep(tables: GroupTables) -> Iterator[str]:
 
 
 def _mean_of_sweep(tables: GroupTables) -> pd.DataFrame:
-    keys = ["target", "atlas", "people", "n_parcels", "n_people", "representation"]
+    keys = ["target", "atlas", "n_parcels", "n_people", "representation"]
     rows = tables.rows("parcellation_sweep")
     return rows.groupby(keys, sort=False, dropna=False)[["r", "auc"]].mean().reset_index() if len(rows) else rows
 
@@ -379,7 +378,7 @@ CHAPTERS = {
         "encoders",
         ("encoders", "encoder_pairs"),
         _say_encoders,
-        lambda tables: _facts(tables, "encoders", "Probe", "InputsNotKnown"),
+        lambda tables: _facts(tables, "encoders", "Probe"),
         _draw_pairs,
     ),
     "spectrum": Chapter("The spectrum", "spectrum_path", (), _say_spectrum, _more_of_spectrum, _draw_spectrum),

@@ -162,7 +162,7 @@ def answer(finding: Finding, tables: GroupTables) -> str:
     n = int(finding.summary["n_permutations"].max())
     if missing(score):
         return f"No score is defined (constant predictions or one class): {finding.target} cannot be judged"
-    needed, powered = (float(finding.summary[name].max()) for name in ("score_needed", "score_powered"))
+    needed = float(finding.summary["score_needed"].max())
     tests = (int(finding.summary["p_max"].notna().sum()), "representation"), (finding.questions, "target")
     corrected = " and ".join(count(number, what) for number, what in tests if number > 1)
     about = [
@@ -173,15 +173,15 @@ def answer(finding: Finding, tables: GroupTables) -> str:
     ]
     p = "" if missing(finding.p) else f", {say_p(finding.p)}"
     told = "; ".join(text for text in about[: len(about) if p else 1] if text)
-    return f"{label} {score:.2f} with {tables.title(finding.best)}{p} ({told}): {_consequence(finding, powered)}"
+    return f"{label} {score:.2f} with {tables.title(finding.best)}{p} ({told}): {_consequence(finding, needed)}"
 
 
-def _consequence(finding: Finding, powered: float) -> str:
+def _consequence(finding: Finding, needed: float) -> str:
     if finding.state == NOT_TESTED:
         return "not tested against chance, since no permutations were run (--permutations)"
     if finding.state == NOT_DECIDED:
-        needed = f"{FEWEST_PERMUTATIONS} permutations would do, 1,000 are better (--permutations)"
-        return f"not decided, since so few permutations cannot give a p below {SIGNIFICANT:g}; {needed}"
+        enough = f"{FEWEST_PERMUTATIONS} permutations would do, 1,000 are better (--permutations)"
+        return f"not decided, since so few permutations cannot give a p below {SIGNIFICANT:g}; {enough}"
     if finding.site:
         if finding.state == FOUND and finding.added is not None and not finding.added.adds:
             return "better than chance within sites, but nothing beyond what is known without a scan was shown"
@@ -190,9 +190,7 @@ def _consequence(finding: Finding, powered: float) -> str:
         return f"{begin} the site was shown; the site ({names}) alone gives {show_number(finding.site['Score'])}"
     if finding.state == FOUND:
         return "predicted better than chance"
-    if powered >= 1:
-        return f"nothing was found; of so few people no {finding.label} is high enough to be found"
-    return f"nothing was found; a true {finding.label} of {powered:.2f} is found in 80 of 100 cohorts"
+    return "nothing was found" + f"; of so few people no {finding.label} is high enough to be found" * (needed >= 1)
 
 
 def _over_folds(finding: Finding) -> str:
@@ -205,13 +203,12 @@ def _over_folds(finding: Finding) -> str:
 
 
 def describe_difference(row: pd.Series, finding: Finding, tables: GroupTables) -> str:
-    """Say what a row of ``comparisons`` found by the corrected resampled t-test, and whether the errors agree."""
+    """Say what a row of ``comparisons`` found by the corrected resampled t-test."""
     later, earlier = tables.title(row["representation"]), tables.title(row["reference"])
-    p, of_people = float(row["p_two_sided"]), float(row.get("p_people", math.nan))
+    p = float(row["p_two_sided"])
     if missing(p):
         return f"{later} and {earlier} could not be compared."
-    by_site = not missing(row.get("p_offset"))
-    where = ", within sites that are held out" if by_site else ""
+    where = ", within sites that are held out" if finding.is_within else ""
     of_all = finding.pooled(row["representation"]), finding.pooled(row["reference"])
     small = finding.is_pooled and not any(map(missing, of_all))
     numbers = (
@@ -220,14 +217,13 @@ def describe_difference(row: pd.Series, finding: Finding, tables: GroupTables) -
     )
     if small:
         numbers = f"{finding.label} of all predictions together {of_all[0]:.2f} against {of_all[1]:.2f}; {numbers}"
-    if not missing(of_people):
-        numbers += f"; squared errors over {'sites' if by_site else 'people'}, {say_p(of_people)}"
     opposite = small and (of_all[0] - of_all[1]) * row["mean_difference"] < 0
-    if p < SIGNIFICANT and not of_people >= SIGNIFICANT and not opposite:
+    if p < SIGNIFICANT and not opposite:
         better = "better" if row["mean_difference"] > 0 else "worse"
         return f"{later} is {better} than {earlier}{where} ({numbers})."
-    if p < SIGNIFICANT or of_people < SIGNIFICANT:
-        return f"It is not clear whether {later} and {earlier} differ{where}: the measures disagree ({numbers})."
+    if p < SIGNIFICANT:
+        measures = "all predictions together and single folds point in opposite directions"
+        return f"It is not clear whether {later} and {earlier} differ{where}: {measures} ({numbers})."
     power = describe_power((row["ci_high"] - row["ci_low"]) / 2, 2)
     return f"No evidence that {later} and {earlier} differ{where} ({numbers}); {power}."
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from fcpower_bids.analyses.spectrum.screen import PAPER_SCREEN
+from fcpower_bids.analyses.spectrum.screen import SCREEN
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import Facts, read_toml
 from fcpower_bids.reports.cohort.findings import known_people
@@ -156,11 +156,9 @@ def _describe(tables: GroupTables, table: str) -> dict[str, Any]:
         n = (f"{number:,}" for number in (rows["n_people"].min(), rows["n_people"].max()))
         targets = list(dict.fromkeys(map(str, rows["target"])))
         return about | {"facts": tables.facts("edges"), "targets": targets, "people": " to ".join(dict.fromkeys(n))}
-    if table == "parcellation_sweep":
-        rows = rows[rows["people"] == "shared"]
     shown = {column: rows[column].dropna().unique().tolist() for column in SHOWN if column in rows}
     references = rows["reference"].dropna().unique() if "reference" in rows else ()
-    power = PAPER_SCREEN["fc_power"], tables.title("fc_power")
+    power = SCREEN["fc_power"], tables.title("fc_power")
     return about | {
         "shown": shown,
         "titles": [_raised(tables.title(name)) for name in shown.get("representation", ())],

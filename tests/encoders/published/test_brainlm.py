@@ -13,14 +13,16 @@ from torch import nn
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.fbert import count_parameters
-from fcpower_bids.encoders.published.adapters import CohortStatistics, read_statistics, write_statistics
 from fcpower_bids.encoders.published.brainlm import (
     SIZES,
     BrainLM,
     BrainLMSize,
+    CohortStatistics,
     image_rows,
     load_brainlm,
     published_keys,
+    read_statistics,
+    write_statistics,
 )
 from fcpower_bids.errors import RecordingError, UsageError
 from tests.encoders.published.references import (
@@ -35,7 +37,6 @@ from tests.encoders.published.references import (
 
 SIZE = BrainLMSize(d=8, layers=2, heads=2, ff=12, patch=16, side=432)
 NAMES = [f"parcel{label:03d}" for label in range(1, 425)]
-LABELS = [str(label) for label in range(1, 425)]
 
 
 def published_shapes(d=768, ff=3072, layers=12, patch=16, tokens=730):
@@ -79,7 +80,7 @@ def files(tmp_path_factory, coordinates, statistics):
     config = {"model_type": "vit_mae", "hidden_size": 8, "num_attention_heads": 2, "patch_size": 16}
     (folder / "config.json").write_text(json.dumps(config))
     np.savetxt(folder / "A424_Coordinates.dat", coordinates, fmt="%d", delimiter="\t")
-    write_statistics(folder / "cohort_statistics.tsv", statistics, LABELS)
+    write_statistics(folder / "cohort_statistics.tsv", statistics)
     return folder
 
 
@@ -201,10 +202,10 @@ def test_no_cohort_no_embedding(files, tmp_path, statistics):
     low, high = np.percentile(pooled, [25, 75], axis=0)
     np.testing.assert_allclose(fitted.statistics.iqr, high - low)
     assert fitted.provenance()["statistics"] == "fitted on 3 training recordings"
-    write_statistics(tmp_path / "cohort_statistics.tsv", fitted.statistics, LABELS)
+    write_statistics(tmp_path / "cohort_statistics.tsv", fitted.statistics)
     again = load_brainlm(files, **accepted(aux, tmp_path / "cohort_statistics.tsv"), size=SIZE)
     np.testing.assert_array_equal(again.embed(series, NAMES, 0.735), fitted.embed(series, NAMES, 0.735))
-    back = read_statistics(files / "cohort_statistics.tsv", LABELS)
+    back = read_statistics(files / "cohort_statistics.tsv")
     np.testing.assert_array_equal(back.iqr, statistics.iqr)
 
 

@@ -36,19 +36,16 @@ def test_the_card_says_how_the_corpus_was_made_and_how_to_cite_it(tmp_path, tabl
     about = tmp_path / "bids" / "dataset_description.json"
     about.write_text(json.dumps({**json.loads(about.read_text()), **ASKED}))
     assert run_pretrain(tmp_path, quick=PACKED) == 0
-    write_public(tmp_path / "out" / "corpus", tmp_path / "public")
     assert run_pretrain(tmp_path, *SHORT) == 0
-    assert run_pretrain(tmp_path, *SHORT, "--corpus", tmp_path / "public", out="again") == 0
-    for out in ("out", "again"):
-        facts = config(tmp_path, out)
-        assert facts["band"] is None, "it is not one"
-        assert facts["corpus_licences"] == "CC0 (32 recordings)"
-        assert facts["corpus_space"] == "MNI (32 recordings)"
-        assert facts["corpus_cleaning"] == "24P, 0.01 to 0.08 Hz (29 recordings), 36P, 0.01 to 0.1 Hz (3 recordings)"
-        assert facts["corpus_citation"] == "10.5281-zenodo.12: Cite Author | 2026"
-        card = (tmp_path / out / "encoder" / "model" / "README.md").read_text()
-        assert "| corpus_citation | 10.5281-zenodo.12: Cite Author \\| 2026 |" in card
-        assert f"| corpus_cleaning | {facts['corpus_cleaning']} |" in card
+    facts = config(tmp_path)
+    assert facts["band"] is None, "it is not one"
+    assert facts["corpus_licences"] == "CC0 (32 recordings)"
+    assert facts["corpus_space"] == "MNI (32 recordings)"
+    assert facts["corpus_cleaning"] == "24P, 0.01 to 0.08 Hz (29 recordings), 36P, 0.01 to 0.1 Hz (3 recordings)"
+    assert facts["corpus_citation"] == "10.5281-zenodo.12: Cite Author | 2026"
+    card = (tmp_path / "out" / "encoder" / "model" / "README.md").read_text()
+    assert "| corpus_citation | 10.5281-zenodo.12: Cite Author \\| 2026 |" in card
+    assert f"| corpus_cleaning | {facts['corpus_cleaning']} |" in card
 
 
 def test_a_pack_learns_what_sidecars_say_later_and_stays_the_same_corpus(tmp_path, tables):
@@ -93,7 +90,8 @@ def test_a_corpus_from_the_hub_is_recorded_by_its_commit(tmp_path, tables, monke
     write_public(tmp_path / "out" / "corpus", cached)
     asked = {}
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda name, **how: asked.update(how) or str(cached))
-    assert run_pretrain(tmp_path, *SHORT, "--corpus", CORPUS_ID, out="new") == 0
+    named = ("--corpus", CORPUS_ID, "--roi-labels", cached / "parcels.txt")
+    assert run_pretrain(tmp_path, *SHORT, *named, out="new") == 0
     assert asked["repo_type"] == "dataset"
     assert "windows.npy" in asked["allow_patterns"]
     assert config(tmp_path, "new")["corpus_revision"] == "0123abcd"
