@@ -77,7 +77,10 @@ MOST_POINTS = 1800
 POWER = re.compile(r"(FC|10)\^(-?\d+(?:\.\d+)?|α)")
 RAISED = r'\1<tspan dy="-.45em" font-size="75%">\2</tspan><tspan dy=".34em">&#8203;</tspan>'
 """An exponent; the empty part behind it brings what follows back to the line."""
-LIGHTER = {"#000": "#e6edf3", "#0072B2": "#56b4e9", "#D55E00": "#ff8a3d", "#a3361b": "#ff9c85"}
+LIGHTER = {
+    **{"#000": "#e6edf3", "#0072B2": "#56b4e9", "#D55E00": "#ff8a3d", "#a3361b": "#ff9c85"},
+    **{"#ebebeb": "#2b333c", "#595959": "#a5afba"},
+}
 DARK = (
     "<style>@media screen and (prefers-color-scheme:dark){.sheet{fill:#0f1419}text:not([fill]){fill:#e6edf3}"
     + "".join(
