@@ -46,7 +46,7 @@ def test_the_site_is_not_taken_for_a_finding(cohort):
     free = cohort.table("prediction_summary").set_index("representation")
     assert free.loc["fc_power", "r_pooled_mean"] > 0.5
     assert (free["p_max"] > 0.05).all()
-    assert "better than chance" not in page
+    assert "predicted better than chance" not in page
     named = run(cohort, "--permutations", "99", "--site-column", "site")
     note = cohort.table("check").set_index("check").loc["site and target"]
     assert note["level"] == "note"

@@ -12,7 +12,7 @@ from pathlib import Path
 from fcpower_bids import analyses, transforms
 from fcpower_bids.encoders import ENCODERS
 from fcpower_bids.settings import Settings, options
-from fcpower_bids.settings.options import HOLD_OUT, PERMUTE, is_composite
+from fcpower_bids.settings.options import HOLD_OUT, PERMUTE, Pretraining, is_composite
 
 OURS = ("logs", "sourcedata", "group", "corpus", "encoder")
 """Folders of the output, whichever level makes them."""
@@ -161,6 +161,11 @@ def _encoder(settings: Settings) -> Iterator[str]:
     if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
         asked, extra = ("The level pretrain", "pretrain") if trains else ("--encoder", "encoder")
         yield f"{asked} needs {', '.join(missing)}. Install it: pip install 'fcpower_bids[{extra}]'."
+    if settings.pretraining.minutes is not None:
+        if settings.pretraining.minutes <= 0:
+            yield f"--minutes {settings.pretraining.minutes:g} must be above 0."
+        if settings.pretraining.steps != Pretraining.steps:
+            yield "--steps and --minutes both say how long is trained. Give one of them."
     for item in settings.pretraining.architecture:
         if not re.fullmatch(r"[a-z_]+=\d+(\.\d+)?", item):
             yield f"architecture {item} must be FIELD=NUMBER, such as d=64."

@@ -80,10 +80,10 @@ def _at_least_float32(E: Tensor, K: Tensor) -> tuple[Tensor, Tensor]:
 
 LOSSES: dict[str, Loss] = {"cka": lambda E, K: 1 - cka(E, K), "kl": kl}
 """Losses by name; the default of the paper is ``cka``."""
-DOES_NOT_CHANGE_THE_RUN = ("devices", "microbatch", "log_every", "checkpoint_minutes", "steps")
+DOES_NOT_CHANGE_THE_RUN = ("devices", "microbatch", "log_every", "checkpoint_minutes", "steps", "minutes")
 """Fields that may differ when a run is resumed: they decide where and how fast, not what, is computed.
 
-The number of steps may only grow, which `fcpower_bids.pretrain.train` sees to.
+The number of steps may only grow, and minutes stay, which `fcpower_bids.pretrain.train` sees to.
 """
 
 
@@ -96,6 +96,7 @@ class PretrainConfig:
     architecture: Mapping[str, Any] = field(default_factory=dict)
     loss: str = "cka"  # ``"cka"`` or ``"kl"``
     steps: int = 300_000  # steps of the cosine schedule, and of the run
+    minutes: float | None = None  # length of the run in place of `steps`, which it sets with the warm-up
     batch_size: int = 1024  # windows per step over all devices; reduced to the corpus if that is smaller
     window: int = 80  # timepoints that the student sees
     roi_labels: tuple[str, ...] = ()  # names of the parcels of a corpus that does not say them
@@ -137,9 +138,10 @@ class PretrainConfig:
     def in_words(self) -> str:
         """Name the choices that decide what the encoder learns."""
         views = "" if self.precision == "32-true" else f", {self.precision}"
+        length = f"{self.minutes:g} minutes" if self.minutes else f"warm-up {self.warmup}, {self.steps} steps"
         return (
-            f"{self.loss}, batch {self.batch_size}, learning rate {self.learning_rate:g}, warm-up {self.warmup}, "
-            f"{self.steps} steps, windows of {self.window} volumes drawn by windows{views}"
+            f"{self.loss}, batch {self.batch_size}, learning rate {self.learning_rate:g}, {length}, windows of "
+            f"{self.window} volumes drawn by windows{views}"
         )
 
     def rate(self, step: int) -> float:

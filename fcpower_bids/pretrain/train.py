@@ -8,8 +8,9 @@ import logging
 import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,10 @@ from fcpower_bids.schema import TABLES
 from fcpower_bids.store import atomic, digest_of, load_json, replace_folder, write_text
 
 LOG, ALIGNMENT = TABLES["log"], TABLES["alignment"]
+TIMED = 20
+"""Steps by which the length of a run is foreseen."""
+SCHEDULE, MOST_WARM = "schedule.json", 10
+"""File of the steps that the minutes of a run had time for, of which one in so many is warm-up at most."""
 OPTIMIZER, OPTIMIZER_DIGEST = "optimizer.safetensors", "optimizer_sha256"
 logger = logging.getLogger(__name__)
 
@@ -91,13 +96,43 @@ def train(
     config: PretrainConfig,
     stop_step: int | None = None,
     probe: ExternalCohort | None = None,
+    tell: Callable[[str], None] = logger.info,
 ) -> Pretrained:
-    """Train F-BERT on a corpus, or go on with an interrupted run in `output`: the share of one process."""
+    """Train F-BERT on a corpus, or go on with an interrupted run in `output`: the share of one process.
+
+    `tell` is given what the first process has to say of the length of the run.
+    """
     processes.first_only(lambda: prepare_corpus(corpus, output))
     opened = open_corpus(corpus, output, config.roi_labels, processes.fabric.device)
+    if config.minutes:
+        config = _follow_minutes(processes, opened, output, config)
+        tell_first = partial(tell, f"That many minutes have time for {config.steps} steps, {config.warmup} of warm-up.")
+        processes.first_only(tell_first)
     run = _Run(processes, opened, output, config, probe)
-    run.train(min(stop_step or config.steps, config.steps))
+    run.train(min(stop_step or config.steps, config.steps), tell)
     return run.outcome()
+
+
+def _follow_minutes(processes: Processes, corpus: Corpus, output: Path, config: PretrainConfig) -> PretrainConfig:
+    """Steps and warm-up that fill the minutes, from a few timed steps; an interrupted run goes on with its own."""
+    path = output / SCHEDULE
+    known = processes.first_only(lambda: load_json(path) if path.is_file() else None)
+    if known is None:
+        trial, started = _Run(processes, corpus, output / "trial", config, None), time.perf_counter()
+        for step in range(2 * TIMED):  # the first ones also find out how to compute; nothing is written
+            started = time.perf_counter() if step == TIMED else started
+            trial._one_step(step)
+        steps = max(MOST_WARM, round(60 * float(config.minutes or 0) * TIMED / (time.perf_counter() - started)))
+        known = {"minutes": config.minutes, "steps": steps, "warmup": min(config.warmup, steps // MOST_WARM)}
+        known = processes.first_only(partial(_keep_schedule, path, known))
+    if known["minutes"] != config.minutes:
+        raise UsageError(f"{output} holds a run of {known['minutes']:g} minutes; remove it or give another folder.")
+    return replace(config, steps=int(known["steps"]), warmup=int(known["warmup"]), minutes=None)
+
+
+def _keep_schedule(path: Path, schedule: dict[str, Any]) -> dict[str, Any]:
+    write_text(path, json.dumps(schedule) + "\n")
+    return schedule
 
 
 class _Run:
@@ -127,26 +162,27 @@ class _Run:
         self.step = self.folder.resume(self.model, self.optimizer, config.steps)
         self.log: list[Mapping[str, Any]] = self.folder.read_log(self.step).to_dict("records")  # type: ignore[assignment]
         self.share = diagonal_share(corpus.kernel_of(self._draw(0)[0]))
-        if not fabric.is_global_zero:
-            return
-        if n_short := int((places == 0).sum()):
-            logger.warning("%d recordings are shorter than %d volumes and not used.", n_short, config.window)
-        if self.size < config.batch_size:
-            logger.warning("The batch is reduced to %d windows, all that the corpus allows.", self.size)
-        logger.info(
-            "%d recordings train, %d are held out; from step %d. The diagonal is %.0f %% of the squared norm of the "
-            "centred teacher kernel of a batch of %d: the larger it is, the more a larger batch would help.",
-            *(len(self.rows), len(self.held_out.rows), self.step, 100 * self.share, self.size),
-        )
+        self.n_short = int((places == 0).sum())
 
     def _admit_probe(self) -> None:
         if self.probe is not None:  # the first process has it
             self.probe = self.probe.long_enough(self.config.window)
             self.card = self.probe.known_to(self.card)
 
-    def train(self, until: int) -> None:
+    def train(self, until: int, tell: Callable[[str], None]) -> None:
         """Train up to a step; evaluate and write a checkpoint at regular steps, at the end, and when asked to."""
-        config, saved = self.config, time.monotonic()
+        config, saved, begin = self.config, time.monotonic(), time.monotonic()
+        first = self.step
+        if self.fabric.is_global_zero:
+            if self.n_short:
+                logger.warning("%d recordings are shorter than %d volumes and not used.", self.n_short, config.window)
+            if self.size < config.batch_size:
+                logger.warning("The batch is reduced to %d windows, all that the corpus allows.", self.size)
+            logger.info(
+                "%d recordings train, %d are held out; from step %d. The diagonal is %.0f %% of the squared norm of "
+                "the centred teacher kernel of a batch of %d: the larger it is, the more a larger batch would help.",
+                *(len(self.rows), len(self.held_out.rows), first, 100 * self.share, self.size),
+            )
         noted, seconds = self.step, time.perf_counter()
         if not self.log:
             self._note({"step": 0}, evaluated=True)
@@ -156,6 +192,10 @@ class _Run:
             for step in tqdm(range(self.step, until), disable=quiet, desc="pretraining", unit="step"):
                 loss, norm = self._one_step(step)
                 self.step = step + 1
+                if self.step - first == TIMED and until - self.step > TIMED and self.fabric.is_global_zero:
+                    minutes = (until - self.step) * (time.monotonic() - begin) / TIMED / 60
+                    length = f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.1f} hours"
+                    tell(f"The {until - self.step} steps that are left take about {length} (--minutes).")
                 regular = self.step % config.checkpoint_every == 0 or self.step == until
                 if regular or self.step % config.log_every == 0:
                     if not np.isfinite(float(loss)):

@@ -62,7 +62,7 @@ LEVELS: Mapping[str, Level] = {
         sections=("pretrain",),
         also=(
             *("participant_label", "atlas", "alpha", "family_column", "nprocs", "random_seed", "quiet"),
-            *("dry_run", "dataset_name", "site_column", "targets", "phenotypes"),
+            *("dry_run", "dataset_name", "site_column", "targets", "phenotypes", "derivatives"),
         ),
     ),
 }

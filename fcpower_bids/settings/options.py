@@ -333,6 +333,9 @@ class Pretraining:
     roi_labels: Path | None = option(None, "pretrain", "parcel names of a public corpus, one per line", in_file=True)
     size: str = option("1m", "pretrain", "size of the student; small is for trying out", choices=("small", "1m", "8m"))
     steps: int = option(300_000, "pretrain", "optimiser steps; 0: the corpus alone")
+    minutes: float | None = option(
+        None, "pretrain", "length of the training, from which steps and warm-up follow [as --steps says]"
+    )
     batch_size: int | None = option(
         None, "pretrain", "windows per step, over all devices [1024; 128 with kl, as the paper]", in_file=True
     )

@@ -14,10 +14,11 @@ from fcpower_bids.cohort.assembly import sessions_of
 from fcpower_bids.cohort.feature_choice import match_atlases
 from fcpower_bids.cohort.people import load_people, shorten, tables_of
 from fcpower_bids.cohort.recordings import Selected, describe_nothing_left, selected
+from fcpower_bids.elsewhere.imports import bring_sources
 from fcpower_bids.encoders import CORPUS_ID
 from fcpower_bids.errors import DatasetError, Unproven, UsageError
 from fcpower_bids.inputs.discover import label_remedy
-from fcpower_bids.inputs.roots import check_input_folder, dataset_identity, dataset_terms, people_tables
+from fcpower_bids.inputs.roots import check_input_folder, dataset_identity, dataset_terms, output_folders, people_tables
 from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.outputs.names import TIMESERIES, parse_name, path_of
 from fcpower_bids.outputs.tables import series_file
@@ -29,7 +30,7 @@ from fcpower_bids.store import write_shared
 # torch is loaded where it is used: the other levels do without it.
 
 SHARED = (
-    *("loss", "steps", "window", "devices", "microbatch", "held_out"),
+    *("loss", "steps", "minutes", "window", "devices", "microbatch", "held_out"),
     *("checkpoint_every", "checkpoint_minutes"),
 )
 """Options that the pretraining configuration has under the same name."""
@@ -82,7 +83,8 @@ def _pretrain(settings: Settings, processes: Any) -> int:
             config, probe=processes.first_only(partial(_read_probe, settings, settings.pretraining.probe, cohorts))
         )
     probe = cohorts[0] if cohorts else None
-    result = train(processes, corpus, settings.output_dir / "encoder", config, probe=probe)
+    tell = partial(say, settings=settings)
+    result = train(processes, corpus, settings.output_dir / "encoder", config, probe=probe, tell=tell)
     processes.first_only(partial(_tell, settings, result))
     if not (result.proven or settings.pretraining.accept_unproven):
         raise Unproven(f"{result.verdict} {REMEDY}")
@@ -189,6 +191,10 @@ def _pack(settings: Settings, corpus: Path) -> Any:
     from fcpower_bids.pretrain.packing import pack_corpus
 
     check_input_folder(settings.bids_dir)
+    if settings.inputs.derivatives:
+        if "" not in output_folders(settings, settings.output_dir):
+            raise UsageError("--derivatives of pretrain are series of another program: list=FILE or LAYOUT=FOLDER.")
+        bring_sources(settings)
     if file := next((place for place in (corpus, *corpus.parents) if place.is_file()), None):
         raise UsageError(f"{file} is a file, so there can be no corpus in {corpus}. Choose a folder.")
     dataset = dataset_identity(settings.bids_dir, settings.inputs.dataset_name)  # an encoder knows its people by it

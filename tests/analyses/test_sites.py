@@ -148,7 +148,7 @@ def test_the_files_and_the_page_say_what_was_done(cohort, harmonised):
     assert "unseen in training: 2 people" in page
     people = cohort.phenotypes
     between = people.groupby("site")["score"].transform("mean").var(ddof=0) / people["score"].var(ddof=0)
-    assert f"{100 * between:.0f} % of the variance of score lies between sites" in page
+    assert f"(between sites: {100 * between:.0f} % of the variance of score)" in page
     assert harmonised.table("importance_networks").empty
 
 

@@ -255,7 +255,7 @@ def test_the_first_lines_are_short_and_a_link_unfolds_a_part(browser, page):
 
 
 def test_the_page_is_whole_and_its_tables_sort(opened, page):
-    assert len(check_in_browser(opened, page, 9)[1]) > 40
+    assert len(check_in_browser(opened, page, 9)[1]) > 35
     table = "document.querySelector('#prediction .sortable')"
     column = f"[...{table}.tBodies[0].rows].map((row) => Number(row.cells[4].dataset.value))"
     opened.evaluate(f"{table}.tHead.rows[0].cells[4].querySelector('button').click()")
