@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fcpower_bids.cli.parser import Parser
+from fcpower_bids.encoders import CHECKSUMS
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.settings import join_words
 from fcpower_bids.store import digest_of, may_write, refuse_links, replace_folder, stored_path, write_text
 
 SPACES = ("MNI152NLin2009cAsym", "MNI152NLin6Asym")
 WEIGHT_FILES = ("config.json", "model.safetensors", "README.md")
-CHECKSUMS = "checksums.tsv"
 
 
 def predict_parser() -> argparse.ArgumentParser:

@@ -58,7 +58,8 @@ def embed_recording(
     from fcpower_bids.encoders.checkpoints import STATE, training_state  # only where there is an encoder
 
     vectors = encoder.embed([series], parcels, repetition_time, read)
-    return vectors[0], {STATE: training_state(encoder, *person)}
+    caution = encoder.caution(len(series)) if hasattr(encoder, "caution") else ""
+    return vectors[0], {STATE: training_state(encoder, *person), **({"Caution": caution} if caution else {})}
 
 
 def name_of_weights(weights: str | Path) -> str:
@@ -77,6 +78,8 @@ def embedding_label(settings: Method) -> str:
 
 HUB_IDS = {"fbert-1m": "Marraffini-Giovanni/fbert-1m", "fbert-8m": "Marraffini-Giovanni/fbert-8m"}
 """Where the paper's weights were released."""
+CHECKSUMS = "checksums.tsv"
+"""Digests of the weights that ``prefetch`` has fetched, beside them."""
 CORPUS_ID = "Marraffini-Giovanni/fbert-corpus"
 """The public corpus: 106,397 windows of 27,835 recordings of 162 datasets, 26 GB, a licence per dataset."""
 LICENCE = "CC BY-NC 4.0"

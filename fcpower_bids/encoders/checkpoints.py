@@ -16,6 +16,7 @@ from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.core import ALPHA_STAR
+from fcpower_bids.encoders import CHECKSUMS
 from fcpower_bids.errors import FcPowerError, UsageError
 from fcpower_bids.store import atomic, load_json, replace_folder, write_text
 
@@ -114,8 +115,8 @@ class ModelCard:
     band: tuple[float, float] | None = None  # pass-band of the training series in Hz, where all have one
     # shortest and longest repetition time of the training recordings in seconds
     tr_range: tuple[float, float] | None = None
-    window: int = 80  # timepoints of a training window; shorter recordings are refused
-    read_window: int = 200  # timepoints of the windows of the ``windows`` read
+    window: int = 80  # timepoints of a training window; of shorter recordings there is a caution
+    read_window: int = 200  # timepoints of the windows of the ``windows`` read where the repetition time is unknown
     # teacher, training, selection, verdict, purpose, licence: in words: the target, the optimisation, how the
     # checkpoint was chosen, whether it is better than random weights, what it is for, under what terms
     teacher: str = "n/a"
@@ -197,7 +198,8 @@ def read_config(
     if proof is not None and (not isinstance(proof, dict) or proof.get("config_sha256") != config_digest(raw)):
         raise CheckpointError(
             f"{path} is not as it was written (its checksum differs); download or copy the checkpoint again, or, if "
-            f"the change is yours and meant, remove its entry '{PROOF}'."
+            f"the change is yours and meant, remove its entry '{PROOF}' and state the heads in a JSON file with "
+            "encoder_aux."
         )
     return config, ModelCard(**card)
 
@@ -308,15 +310,20 @@ def digest_tensors(state: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def check_proof(folder: Path, state: Mapping[str, Tensor]) -> None:
-    """Compare tensors with their checksum; a lacking one is noted. Raises CheckpointError."""
+def check_proof(folder: Path, state: Mapping[str, Tensor], stated: bool = False) -> None:
+    """Compare tensors with their checksum. Raises CheckpointError.
+
+    Without one they are taken where their facts are `stated` by others, or where ``prefetch`` has noted their digests:
+    the same tensors embed otherwise with other heads or norms.
+    """
     proof = load_json(folder / "config.json").get(PROOF)
     if proof is None:
-        logger.warning(
-            "%s has no proof of its weights (older, or made elsewhere): a damaged tensor or a wrong number of heads "
-            "would not be noticed.",
-            folder / "config.json",
-        )
+        if not stated and not (folder / CHECKSUMS).is_file():
+            raise CheckpointError(
+                f"{folder / 'config.json'} has no proof of its weights (it was made elsewhere, or changed): a wrong "
+                "number of heads or place of the norms would not be noticed. State them in a JSON file with "
+                "encoder_aux, or give the hub id."
+            )
     elif proof.get("tensors_sha256") != digest_tensors(state):
         raise CheckpointError(
             f"The model in {folder} is not sound: the tensors are not those that were written (their checksum differs "

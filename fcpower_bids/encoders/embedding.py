@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 Read = Literal["sequence", "windows"]
 Array = NDArray[np.float32]
+READ_SECONDS = 144.0
+"""Of a window of the ``windows`` read, as in the paper (Table scaling); windows follow each other."""
+FEWEST_VOLUMES = 2
 TOKENS_PER_BATCH = 4096
 """Recordings of equal length share a batch up to this many timepoints: more saves no time and costs memory."""
 E = TypeVar("E", bound=Any)
@@ -89,10 +92,10 @@ class SeriesEncoder:
         prepared = [self._prepare(array, columns) for array in arrays]
         if read == "windows":
             embeddings = []
-            for x in prepared:  # ceil(T / length) windows, evenly spread over all of it; a shorter recording is one
-                length = min(self.card.read_window, len(x))
-                starts = np.linspace(0, len(x) - length, -(-len(x) // length)).round().astype(int)
-                windows = np.stack([x[start : start + length] for start in starts])
+            for x, time in zip(prepared, times, strict=True):  # one after the other; a shorter recording is one
+                length = self.card.read_window if np.isnan(time) else max(2, round(READ_SECONDS / time))
+                length = min(length, len(x))
+                windows = x[: len(x) // length * length].reshape(-1, length, x.shape[1])
                 embeddings.append(self._forward(windows).mean(axis=0))
             return np.stack(embeddings)
         out = np.empty((len(prepared), self.model.config.d), np.float32)
@@ -114,10 +117,19 @@ class SeriesEncoder:
             "n_parcels": self.model.config.n_parcels,
             "parcellation": card.atlas,
             "read": read,
-            "read_window": card.read_window if read == "windows" else None,
+            "read_window_seconds": READ_SECONDS if read == "windows" else None,
             **{name: getattr(card, name) for name in STATED},
             "missing_parcels": "filled with their mean" if self.allow_missing_parcels else "refused",
         }
+
+    def caution(self, n_volumes: int) -> str:
+        """Say that a recording is shorter than those that the encoder was trained on; nothing where it is not."""
+        if n_volumes >= self.card.window:
+            return ""
+        return (
+            f"{n_volumes} volumes are fewer than the {self.card.window} of the windows that {self.name} was trained "
+            "on: the embedding is less certain."
+        )
 
     def columns(self, parcel_names: Sequence[str]) -> NDArray[np.intp]:
         """Position in the input of each parcel of the encoder, -1 where it is missing. Raises RecordingError."""
@@ -136,11 +148,10 @@ class SeriesEncoder:
 
     def _prepare(self, series: NDArray[Any], columns: NDArray[np.intp]) -> Array:
         """Select, check and z-score one recording: (T, P) float32 in the encoder's order."""
-        if len(series) < self.card.window:
-            raise RecordingError(
-                f"The recording has {len(series)} volumes and {self.name} needs at least {self.card.window} "
-                "(its training window); leave it out of the embedding."
-            )
+        if len(series) < FEWEST_VOLUMES:
+            raise RecordingError(f"The recording has {len(series)} volumes; leave it out of the embedding.")
+        if caution := self.caution(len(series)):
+            logger.warning(caution)
         prepared = np.zeros((len(series), len(columns)), np.float32)
         present = np.flatnonzero(columns >= 0)
         values = series[:, columns[present]]
@@ -149,7 +160,10 @@ class SeriesEncoder:
         self._refuse(present[broken], "partly missing or infinite", fillable=False)
         self._refuse(present[empty], "without data or constant", fillable=True)
         try:
-            prepared[:, present[~empty]] = standardise(values[:, ~empty])
+            known = values[:, ~empty]  # of two volumes there is a z-score, and no correlation
+            few = len(known) == FEWEST_VOLUMES
+            known = (known - known.mean(axis=0)) / known.std(axis=0, ddof=1) if few else standardise(known)
+            prepared[:, present[~empty]] = known
         except ParcelError as error:
             self._refuse(present[~empty][list(error.parcels)], "constant to rounding", fillable=False)
         return prepared
@@ -234,7 +248,7 @@ def load_fbert(
     path = folder / "model.safetensors"
     model = config.build().eval()
     load_strictly(model, rename_keys(read_tensors(path)), str(path))
-    check_proof(folder, model.state_dict())
+    check_proof(folder, model.state_dict(), stated=bool(aux) or str(weights) in HUB_IDS.values())
     source = {"weights": name_of_weights(weights), "revision": resolved(folder, revision), "sha256": digest_of(path)}
     source |= {"config_sha256": [digest_of(file) for file in aux]} if aux else {}
     return ready(SeriesEncoder(name, model, card, source, allow_missing_parcels), parcel_names)

@@ -83,7 +83,8 @@ LOSSES: dict[str, Loss] = {"cka": lambda E, K: 1 - cka(E, K), "kl": kl}
 DOES_NOT_CHANGE_THE_RUN = ("devices", "microbatch", "log_every", "checkpoint_minutes", "steps", "minutes")
 """Fields that may differ when a run is resumed: they decide where and how fast, not what, is computed.
 
-The number of steps may only grow, and minutes stay, which `fcpower_bids.pretrain.train` sees to.
+But for dropout, whose masks are drawn for each process and microbatch: with it other devices are as another seed. The
+number of steps may only grow, and minutes stay, which `fcpower_bids.pretrain.train` sees to.
 """
 
 

@@ -20,7 +20,7 @@ from fcpower_bids.core.identification import identify
 from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.pretrain.engine import PretrainConfig
-from fcpower_bids.pretrain.selection import CONFIRM, HeldOut, Map, encode
+from fcpower_bids.pretrain.selection import HeldOut, Map, encode
 from fcpower_bids.schema import TABLES
 
 MODEL, INITIAL, RANDOM, FC, FC_POWER = "model", "initial", "random-init", "fc", "fc_power"
@@ -39,19 +39,16 @@ CONFIDENCE = 0.95
 
 
 def judge(
-    held_out: HeldOut, rows: NDArray[np.intp], config: PretrainConfig, chosen: bool, model: FBert
+    held_out: HeldOut, rows: NDArray[np.intp], config: PretrainConfig, optimism: float, model: FBert
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Compare a model with what needs no training, on the held-out people; entries of the sidecar say the verdict.
 
-    `rows`: training recordings. `chosen`: whether half of the held-out people chose the checkpoint: the verdict then
-    rests on the other half. With too few families held out the table is empty.
+    `rows`: training recordings. `optimism`: by how much the choice of the checkpoint by these people flatters it, which
+    the verdict leaves off. With too few families held out the table is empty.
     """
-    corpus, window, everyone = held_out.corpus, config.window, held_out.corpus.families[held_out.rows]
-    judged = np.flatnonzero(held_out.roles == CONFIRM) if chosen else np.arange(len(held_out.roles))
-    families = everyone[judged]
+    corpus, window, families = held_out.corpus, config.window, held_out.corpus.families[held_out.rows]
     names = np.unique(families)
     whom = f"{len(names)} held-out {'family' if len(names) == 1 else 'families'}"
-    whom += " that did not choose the checkpoint" if chosen else ""
     facts = {
         "Proven": False,
         "Verdict": (
@@ -61,11 +58,12 @@ def judge(
         "Bar": RANDOM,
         "Difference": None,
         "LowerLimit": None,
+        "Optimism": optimism,
         "Confidence": CONFIDENCE,
         "Families": len(names),
         "Recordings": len(families),
     }
-    if len(np.unique(everyone)) < FEWEST_FAMILIES:
+    if len(names) < FEWEST_FAMILIES:
         return pd.DataFrame(columns=COLUMNS), facts
     teacher = corpus.kernel_of(held_out.rows).cpu().double().numpy()
     people, ends = two_windows(held_out, window)
@@ -74,7 +72,7 @@ def judge(
     windows = [corpus.windows(*end, window) for end in ends]
 
     def describe(embed: Map, kernel: FloatArray) -> dict[str, float]:
-        block, n, accuracy = np.ix_(judged, judged), len(people), np.nan
+        n, accuracy = len(people), np.nan
         vectors = [embed(batch) for batch in windows]
         if n > 1:  # every person's first window looks for the last one among all, and the other way round
             unit = normalise_rows(np.concatenate(vectors), keep_constant=True)
@@ -83,17 +81,14 @@ def judge(
             "dimensions": vectors[0].shape[1],
             "cka": kernel_alignment(kernel, teacher),
             "cka_debiased": kernel_alignment(kernel, teacher, debiased=True),
-            "cka_judged": kernel_alignment(kernel[block], teacher[block], debiased=True),
             "identification": accuracy,
         }
 
     def ahead(model: FloatArray, others: list[FloatArray]) -> tuple[float, float]:
         """Alignment of the model minus the mean of others, and its lower limit over families and seeds."""
-        if len(names) < FEWEST_FAMILIES:
-            return np.nan, np.nan
 
         def gains(kept: NDArray[np.bool_]) -> FloatArray:
-            block = np.ix_(judged[kept], judged[kept])
+            block = np.ix_(kept, kept)
             score = kernel_alignment(model[block], teacher[block], debiased=True)
             return np.array([score - kernel_alignment(K[block], teacher[block], debiased=True) for K in others])
 
@@ -125,21 +120,21 @@ def judge(
         scores = {column: float(described[column].to_numpy().mean()) for column in described}
         table.append({"map": name, **scores, "ahead": limits[0], "ahead_low": limits[1]})
     compared = pd.DataFrame(table, columns=COLUMNS)
-    if len(names) >= FEWEST_FAMILIES:
-        facts |= _conclude(compared.set_index("map"), whom)
-    return compared, facts
+    return compared, facts | _conclude(compared.set_index("map"), whom, max(optimism, 0.0))
 
 
-def _conclude(rows: pd.DataFrame, whom: str) -> dict[str, Any]:
+def _conclude(rows: pd.DataFrame, whom: str, optimism: float) -> dict[str, Any]:
     """Compare with random weights, those of any seed and those at the beginning; name the best map without training."""
     worst = str(rows.loc[[INITIAL, RANDOM], "ahead_low"].idxmin())
-    best = str(rows.loc[[FC, FC_POWER], "cka_judged"].idxmax())
-    (difference, low), (ahead, ahead_low) = rows.loc[[worst, best], ["ahead", "ahead_low"]].to_numpy(float).tolist()
+    best = str(rows.loc[[FC, FC_POWER], "cka_debiased"].idxmax())
+    gains = rows.loc[[worst, best], ["ahead", "ahead_low"]].to_numpy(float) - optimism
+    (difference, low), (ahead, ahead_low) = gains.tolist()
     verdict = (
         f"The model is {'' if low > 0 else 'not proven to be '}better than {IN_WORDS[RANDOM]} on people it never saw "
         f"(debiased alignment {difference:+.3f} against {IN_WORDS[RANDOM]}, with {100 * CONFIDENCE:.0f} % confidence "
-        f"above {low:+.3f}, over {whom}). The best reference without steps of training is {IN_WORDS[best]} "
-        f"({rows['cka_judged'][best]:.3f}): the model is {abs(ahead):.3f} {'above' if ahead > 0 else 'below'} it"
+        f"above {low:+.3f}, over {whom}, less {optimism:.3f} by which choosing the checkpoint flatters it). The best "
+        f"reference without steps of training is {IN_WORDS[best]} ({rows['cka_debiased'][best]:.3f}): the model is "
+        f"{abs(ahead):.3f} {'above' if ahead > 0 else 'below'} it"
         f"{'' if ahead_low > 0 else ', so it is not better'}."
     )
     return {"Proven": low > 0, "Verdict": verdict, "Difference": difference, "LowerLimit": low}

@@ -1,6 +1,6 @@
 """Who trains and who is held out, and what chooses the checkpoint: held-out families, or an external cohort.
 
-One half of those who choose measures the optimism of the choice.
+All who are held out choose; two halves of them measure the optimism of the choice.
 """
 
 from __future__ import annotations
@@ -65,16 +65,21 @@ class HeldOut:
         return min(int((self.roles == half).sum()) for half in (SELECT, CONFIRM)) >= MINIMUM
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Score a model: alignments over all held-out recordings, and over each half."""
+        """Score a model: alignments over all held-out recordings, with a standard error, and over each half."""
         vectors = self.average(encode(model))[0]
         if not np.isfinite(vectors).all():  # as the loss of the next step will say
             return {}
         E, K = vectors - vectors.mean(axis=0), self.corpus.kernel_of(self.rows).cpu().double().numpy()
         whole, halves = np.ones(len(E), dtype=bool), {"select": self.roles == SELECT, "confirm": self.roles == CONFIRM}
         out = {"cka": kernel_alignment(E @ E.T, K)}
-        for name, rows in {"cka_debiased": whole, **halves}.items():
-            out[name] = kernel_alignment(E[rows] @ E[rows].T, K[np.ix_(rows, rows)], debiased=True)
-        return out
+
+        def debiased(rows: NDArray[np.bool_]) -> float:
+            return kernel_alignment(E[rows] @ E[rows].T, K[np.ix_(rows, rows)], debiased=True)
+
+        out |= {name: debiased(rows) for name, rows in {"cka_debiased": whole, **halves}.items()}
+        families = self.corpus.families[self.rows]
+        without = [debiased(families != family) for family in np.unique(families)]
+        return out | {"cka_se": float(np.sqrt((len(without) - 1) * np.var(without)))}
 
     def average(self, *maps: Map, batch: int = 256) -> list[FloatArray]:
         """Mean over `VIEWS` windows of what each map makes of every held-out recording: (m, d)."""
@@ -111,23 +116,27 @@ class Choice:
     """The chosen checkpoint."""
 
     position: int  # which of the checkpoints
-    # selected, confirmed: its score by the people that chose it, and by others, or less the optimism
+    # selected, confirmed: its score by the people that chose it, and less the optimism
     selected: float
     confirmed: float
     optimism: float  # mean, over both roles of the halves, of (score on the choosing half - score on the other half)
 
 
-def choose_checkpoint(scores: ArrayLike, together: ArrayLike | None = None) -> Choice:
-    """Choose the checkpoint with the best score on the first half, or, as in the paper, with the best of both."""
-    scores = np.asarray(scores, dtype=np.float64)
-    whole = scores[:, 0] if together is None else np.asarray(together, dtype=np.float64)
+def choose_checkpoint(scores: ArrayLike, together: ArrayLike, errors: ArrayLike | None = None) -> Choice:
+    """Choose the checkpoint with the best score of all, as in the paper, or the latest that is as good.
+
+    Scores (k, 2) of the halves, together (k,) of all, in the order of steps. With standard errors (k,) of the latter
+    the latest checkpoint within one of the best is chosen: the noise of few people does not choose an early one.
+    """
+    scores, whole = np.asarray(scores, dtype=np.float64), np.asarray(together, dtype=np.float64)
     if not len(scores) or not np.isfinite([*scores.T, whole]).all():
         raise Unfit("A checkpoint can only be chosen by finite scores; look at the loss in the log.")
     first, second = scores.argmax(axis=0)
     optimism = float(scores[first, 0] - scores[first, 1] + scores[second, 1] - scores[second, 0]) / 2
     best = int(whole.argmax())
-    confirmed = float(scores[best, 1]) if together is None else float(whole[best]) - optimism
-    return Choice(best, float(whole[best]), confirmed, optimism)
+    if errors is not None:
+        best = int(np.flatnonzero(whole >= whole[best] - np.nan_to_num(np.asarray(errors, dtype=float))[best])[-1])
+    return Choice(best, float(whole[best]), float(whole[best]) - optimism, optimism)
 
 
 READ_WINDOW = 200
@@ -262,11 +271,9 @@ class ExternalCohort:
         """Score a model by all people, and by each half of the families."""
         training = model.training
         encoder = SeriesEncoder("probed", model.eval(), card, {})  # type: ignore[arg-type]
-        runs = [run for scan in self.series for run in scan]
-        vectors = encoder.embed(runs, self.parcels, np.nan).astype(float)
+        whole = [np.concatenate(scan) for scan in self.series]  # the runs of a session are one sequence
+        E = encoder.embed(whole, self.parcels, np.nan).astype(float)
         model.train(training)
-        scans = np.repeat(np.arange(len(self.series)), [len(scan) for scan in self.series])
-        E = np.stack([vectors[scans == scan].mean(axis=0) for scan in range(len(self.series))])
         roles = split_families(self.families, 1.0, 0)
         everyone = np.ones(len(roles), dtype=bool)
         scores = {"probe": self._probe(E, everyone), "probe_identification": self._identify(E, everyone)}

@@ -255,7 +255,7 @@ class _Run:
     def outcome(self) -> Pretrained:
         """Choose a checkpoint, and (on one process) write it as the model of this run."""
         step, how, choice = self._choose()
-        chosen = choice is not None and not self.config.probe
+        optimism = 0.0 if choice is None or self.config.probe else choice.optimism  # of what the verdict is about
         card = replace(self.card, step=step, selection=how)
         # First without a verdict: a comparison that fails costs the comparison alone.
         model, path = self.model.config.build(), self.folder.path / "model"
@@ -263,7 +263,7 @@ class _Run:
         load_strictly(model, read_tensors(source), str(source))
         check_proof(source.parent, model.state_dict())
         self.processes.first_only(lambda: save_checkpoint(path, model, model.config, card, {}))
-        verdict = self.processes.first_only(lambda: self._compare(step, chosen, model))
+        verdict = self.processes.first_only(lambda: self._compare(step, optimism, model))
         result = Pretrained(
             folder=path,
             step=step,
@@ -285,16 +285,21 @@ class _Run:
         saved = log[log["step"].isin(self.folder.steps())]
         if not (self.config.probe or self.held_out.sufficient):
             return self.step, "last step; too few people were held out to choose", None
-        by = saved["probe"].fillna(saved["probe_identification"]) if self.config.probe else None
-        choice = choose_checkpoint(saved[["select", "confirm"]], by)
-        score = "debiased CKA with the teacher on held-out families (family-disjoint from training)"
-        score = f"the frozen probe of {self.config.probe}, as in the paper" if self.config.probe else score
-        step = int(saved["step"].iloc[choice.position])
-        return step, f"best of {len(saved)} checkpoints by {score}", choice
+        halves, n = saved[["select", "confirm"]], len(saved)
+        if self.config.probe:
+            choice = choose_checkpoint(halves, saved["probe"].fillna(saved["probe_identification"]))
+            how = f"best of {n} checkpoints by the frozen probe of {self.config.probe}, as in the paper"
+        else:
+            choice = choose_checkpoint(halves, saved["cka_debiased"], saved["cka_se"])
+            how = (
+                f"latest of {n} checkpoints within one standard error (jackknife over families) of the best debiased "
+                "CKA with the teacher on held-out families (family-disjoint from training)"
+            )
+        return int(saved["step"].iloc[choice.position]), how, choice
 
-    def _compare(self, step: int, chosen: bool, model: FBert) -> dict[str, Any]:
+    def _compare(self, step: int, optimism: float, model: FBert) -> dict[str, Any]:
         """Compare the model with methods without training, and write the table and a sidecar with the verdict."""
-        table, verdict = judge(self.held_out, self.rows, self.config, chosen, model)
+        table, verdict = judge(self.held_out, self.rows, self.config, optimism, model)
         facts = {"Step": step, "DiagonalShare": self.share, "Views": VIEWS, **verdict, **ALIGNMENT.describe()}
         write_text(self.folder.path / "alignment.tsv", _table_text(table))
         write_text(self.folder.path / "alignment.json", json.dumps(facts, indent=2) + "\n")
@@ -353,16 +358,27 @@ class RunFolder:
             ) from error
         if not interim:
             shutil.rmtree(self.interim, ignore_errors=True)
-            for other in set(self.steps()) - {step}:
+            for other in self.steps()[:-2]:  # the last two can be gone on from: one may be damaged
                 (self.checkpoint(other) / OPTIMIZER).unlink(missing_ok=True)
 
     def resume(self, model: FBert, optimizer: Optimizer, steps: int) -> int:
-        """Restore the newest checkpoint; return its step, or 0 without one. Raises UsageError, DatasetError."""
-        regular = [place for step in self.steps() if ((place := self.checkpoint(step)) / OPTIMIZER).exists()]
-        folders = regular[-1:] + ([self.interim] if (self.interim / OPTIMIZER).exists() else [])
-        if not folders:
-            return 0
-        state, folder = max(((_state(place), place) for place in folders), key=lambda pair: pair[0]["step"])
+        """Restore the newest checkpoint that is whole; return its step, or 0. Raises UsageError, DatasetError."""
+        places = [self.interim, *(self.checkpoint(step) for step in reversed(self.steps()))]
+        damaged: list[DatasetError] = []
+        for folder in [place for place in places if (place / OPTIMIZER).exists()]:
+            try:
+                return self._restore(folder, model, optimizer, steps)
+            except DatasetError as error:
+                damaged.append(error)
+                logger.warning(
+                    "%s is damaged: training goes on from the checkpoint before it, if there is one.", folder
+                )
+        if damaged:
+            raise damaged[0]
+        return 0
+
+    def _restore(self, folder: Path, model: FBert, optimizer: Optimizer, steps: int) -> int:
+        state = _state(folder)
         if state["fingerprint"] != self.fingerprint:
             raise UsageError(
                 f"{self.path} holds a run with other choices or another corpus; remove it or give another folder."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from fcpower_bids.outputs.tables import series_file
 from fcpower_bids.parallel import processes
 from fcpower_bids.progress import say
 from fcpower_bids.settings import Method, Settings, command_of
-from fcpower_bids.store import write_shared
+from fcpower_bids.store import LOCKS, lock, write_shared
 
 # torch is loaded where it is used: the other levels do without it.
 
@@ -59,9 +60,16 @@ def run_pretrain(settings: Settings) -> int:
                 settings,
             )
         return 0
-    from fcpower_bids.pretrain.engine import on_all_processes
+    from fcpower_bids.pretrain.engine import on_all_processes, started
 
-    return on_all_processes(pretrain_config(settings), partial(_pretrain, settings))
+    by, path = started(), settings.output_dir / LOCKS / "pretrain"
+    with lock(path, wait=False) if by is None or by.rank == 0 else nullcontext(True) as is_free:
+        if not is_free:
+            raise UsageError(
+                f"Another pretraining is at work in {settings.output_dir}: wait until it has ended, or give another "
+                "output folder."
+            )
+        return on_all_processes(pretrain_config(settings), partial(_pretrain, settings))
 
 
 def _pretrain(settings: Settings, processes: Any) -> int:
@@ -149,7 +157,7 @@ def _tell(settings: Settings, result: Any) -> None:
     say(f"Encoder: {result.folder} (step {result.step} of {result.last_step})", settings)
     if result.confirmed is not None:
         sentence = (
-            f"Held-out alignment {result.confirmed:.3f}, confirmed on families that did not choose the checkpoint"
+            f"Held-out alignment {result.selected:.3f}, {result.confirmed:.3f} without the optimism of the choice"
         )
         if settings.pretraining.probe is not None:
             sentence = f"Probe {result.selected:.3f} at the checkpoint that it chose"

@@ -9,7 +9,7 @@ import pytest
 import torch
 from bids.layout.models import Config
 
-from fcpower_bids.encoders import load_encoder
+from fcpower_bids.encoders import embed_recording, load_encoder
 from fcpower_bids.encoders.embedding import TOKENS_PER_BATCH
 from fcpower_bids.errors import RecordingError, UsageError
 from tests.encoders.conftest import NAMES
@@ -50,21 +50,14 @@ def test_sequence_is_the_forward_of_the_z_scored_recording(encoder, recordings):
 
 
 def test_windows_are_consecutive_where_the_length_allows(encoder, recordings):
-    x = recordings[3]  # 60 volumes: two windows of 30
+    """The paper's 144 seconds each: 72, 36 or 48 volumes; what is left at the end is no window."""
+    x = np.random.default_rng(3).standard_normal((150, 12))
     z = ((x - x.mean(0)) / x.std(0, ddof=1)).astype(np.float32)
-    with torch.no_grad():
-        expected = encoder.model(torch.from_numpy(z.reshape(2, 30, 12))).mean(0).numpy()
-    np.testing.assert_allclose(encoder.embed([x], NAMES, 2.0, "windows")[0], expected, rtol=0, atol=2e-6)
-
-
-def test_windows_cover_every_volume(encoder):
-    """40 volumes, windows of 30: two windows that overlap; every volume changes the result."""
-    x = np.random.default_rng(3).standard_normal((40, 12))
-    reference = encoder.embed([x], NAMES, 2.0, "windows")
-    for volume in (0, 5, 20, 39):
-        changed = x.copy()
-        changed[volume] += np.random.default_rng(4).standard_normal(12)
-        assert np.abs(encoder.embed([changed], NAMES, 2.0, "windows") - reference).max() > 1e-6
+    for seconds, length in ((2.0, 72), (4.0, 36), (3.0, 48), (np.nan, 30)):
+        windows = z[: 150 // length * length].reshape(-1, length, 12)
+        with torch.no_grad():
+            expected = encoder.model(torch.from_numpy(windows)).mean(0).numpy()
+        np.testing.assert_allclose(encoder.embed([x], NAMES, seconds, "windows")[0], expected, rtol=0, atol=2e-6)
 
 
 def test_a_recording_shorter_than_a_read_window_is_one_sequence(encoder, recordings):
@@ -124,9 +117,19 @@ def test_a_partly_missing_parcel_is_refused_even_when_filling(checkpoint, record
 
 
 @pytest.mark.parametrize("read", ["sequence", "windows"])
-def test_shorter_than_the_training_window_is_refused(encoder, recordings, read):
-    with pytest.raises(RecordingError, match=r"19 volumes.*at least 20"):
-        encoder.embed([recordings[0][:19]], NAMES, 2.0, read)
+@pytest.mark.parametrize("length", [2, 7, 19])
+def test_shorter_than_the_training_window_is_embedded_with_a_caution(encoder, recordings, read, length, caplog):
+    x = recordings[0][:length]
+    z = ((x - x.mean(0)) / x.std(0, ddof=1)).astype(np.float32)
+    with torch.no_grad():
+        expected = encoder.model(torch.from_numpy(z[None])).numpy()
+    np.testing.assert_allclose(encoder.embed([x], NAMES, 2.0, read), expected, rtol=0, atol=2e-6)
+    assert f"{length} volumes are fewer than the 20 of the windows" in caplog.text
+    _, facts = embed_recording(encoder, x, tuple(NAMES), 2.0, read, ("bids", "sub-01"))
+    assert f"{length} volumes are fewer" in facts["Caution"]
+    assert "Caution" not in embed_recording(encoder, recordings[0], tuple(NAMES), 2.0, read, ("bids", "sub-01"))[1]
+    with pytest.raises(RecordingError, match="has 1 volumes"):
+        encoder.embed([x[:1]], NAMES, 2.0, read)
 
 
 def test_wrong_shapes_names_and_reads(encoder, recordings):
@@ -153,11 +156,11 @@ def test_provenance_identifies_the_numbers(encoder, config):
     assert {
         "name": "fbert",
         "read": "windows",
-        "read_window": 30,
+        "read_window_seconds": 144.0,
         "window": 20,
         "licence": "CC0-1.0",
     }.items() <= facts.items()
-    assert encoder.provenance()["read_window"] is None
+    assert encoder.provenance()["read_window_seconds"] is None
 
 
 def test_no_key_of_the_provenance_is_an_entity_of_file_names(encoder):

@@ -343,6 +343,11 @@ def test_a_name_with_a_size_takes_that_size_only(checkpoint, tmp_path):
     path = tmp_path / "right" / "config.json"  # downloaded, of a model whose card alone states the size
     stated = {key: value for key, value in json.loads(path.read_text()).items() if key not in ("heads", "ff", "proof")}
     path.write_text(json.dumps(stated))
+    with pytest.raises(CheckpointError, match=r"has no proof of its weights .* with encoder_aux, or give the hub id"):
+        load_encoder("fbert-1m", tmp_path / "right")
+    (tmp_path / "stated.json").write_text(json.dumps({"heads": 4, "ff": SIZES["fbert-1m"]["ff"]}))
+    assert load_encoder("fbert-1m", tmp_path / "right", aux=[tmp_path / "stated.json"]).model.config == config
+    (tmp_path / "right" / "checksums.tsv").touch()  # fetched by the program, and verified then
     assert load_encoder("fbert-1m", tmp_path / "right").model.config == config
     with pytest.raises(CheckpointError, match="does not state heads, ff"):
         load_encoder("fbert", tmp_path / "right")

@@ -17,7 +17,7 @@ from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.pretrain.corpus import Corpus
 from fcpower_bids.pretrain.engine import EVALUATION, PretrainConfig, draw_batch
 from fcpower_bids.pretrain.packing import pack_corpus
-from fcpower_bids.pretrain.selection import CONFIRM, TRAIN, split_families
+from fcpower_bids.pretrain.selection import TRAIN, split_families
 from tests.command import main, parse_settings
 from tests.pretrain.conftest import made_recordings
 from tests.pretrain.outputs import QUICK, plant_outputs, pretrain
@@ -91,7 +91,7 @@ class Referee:
         people = table["subject"].to_numpy()
         roles = split_families(people, SHARE, seed)
         self.rows = np.flatnonzero(roles != TRAIN)
-        self.people, self.confirms = people[self.rows], roles[self.rows] == CONFIRM
+        self.people = people[self.rows]
         edges = np.array([edges_of(series[row], 0.35) for row in self.rows])
         self.teacher = edges @ edges.T
         places = np.array([len(self.z[row]) - WINDOW + 1 for row in self.rows])
@@ -153,12 +153,10 @@ def test_the_model_beats_random_weights_on_unseen_people(run):
 
 def test_every_number_follows_from_the_tables_of_the_user(run, referee):
     found = read(run)
-    judged = np.ix_(referee.confirms, referee.confirms)
     for name, kernels in referee.kernels.items():
         expected = {
             "cka": np.mean([cka(K, referee.teacher, False) for K in kernels]),
             "cka_debiased": np.mean([cka(K, referee.teacher) for K in kernels]),
-            "cka_judged": np.mean([cka(K[judged], referee.teacher[judged]) for K in kernels]),
             "identification": np.mean([referee.identification(one) for one in referee.maps[name]]),
         }
         for column, value in expected.items():
@@ -172,10 +170,10 @@ def test_every_number_follows_from_the_tables_of_the_user(run, referee):
     }
 
 
-def test_the_verdict_counts_families_that_did_not_choose(run, referee):
+def test_the_verdict_counts_families_and_leaves_the_optimism_of_the_choice_off(run, referee):
     out = run
     (K,) = referee.kernels["model"]
-    people = sorted(set(referee.people[referee.confirms]))
+    everyone, people = np.ones(len(referee.people), dtype=bool), sorted(set(referee.people))
     n, found, expected = len(people), read(out), {}
     for name in ("initial", "random-init"):
         others = referee.kernels[name]
@@ -185,8 +183,8 @@ def test_the_verdict_counts_families_that_did_not_choose(run, referee):
             teacher = referee.teacher[block]
             return np.array([cka(K[block], teacher) - cka(one[block], teacher) for one in others])
 
-        without = np.array([gains(referee.confirms & (referee.people != one)).mean() for one in people])
-        each = gains(referee.confirms)
+        without = np.array([gains(referee.people != one).mean() for one in people])
+        each = gains(everyone)
         of_people, of_seed = (n - 1) * without.var(), 0.0 if len(each) == 1 else 1.1 * each.var(ddof=1)
         freedom = (of_people + of_seed) ** 2 / (of_people**2 / (n - 1) + of_seed**2 / 9)
         low = each.mean() - stats.t.ppf(0.95, freedom) * np.sqrt(of_people + of_seed)
@@ -194,12 +192,21 @@ def test_the_verdict_counts_families_that_did_not_choose(run, referee):
         assert found.loc[name, "ahead_low"] == pytest.approx(low, abs=4e-3)
         expected[low] = each.mean()
     facts = facts_of(out)
-    assert facts["LowerLimit"] == pytest.approx(min(expected), abs=4e-3)
-    assert facts["Difference"] == pytest.approx(expected[min(expected)], abs=2e-3)
-    plain = found.loc[["fc", "fc_power"], "cka_judged"]
+    log = pd.read_csv(out / "encoder" / "log.tsv", sep="\t", na_values="n/a").set_index("step")
+    log = log.loc[[int(path.name[5:]) for path in sorted((out / "encoder" / "checkpoints").iterdir())]]
+    first, second = log["select"].idxmax(), log["confirm"].idxmax()
+    falls = (log["select"] - log["confirm"])[first] + (log["confirm"] - log["select"])[second]
+    assert facts["Optimism"] == pytest.approx(falls / 2)
+    off = max(falls / 2, 0)
+    assert facts["LowerLimit"] == pytest.approx(min(expected) - off, abs=4e-3)
+    assert facts["Difference"] == pytest.approx(expected[min(expected)] - off, abs=2e-3)
+    best = log["cka_debiased"].idxmax()
+    as_good = log.index[log["cka_debiased"] >= log.loc[best, "cka_debiased"] - log.loc[best, "cka_se"]]
+    assert facts["Step"] == as_good.max()
+    plain = found.loc[["fc", "fc_power"], "cka_debiased"]
     assert plain.idxmax() == "fc_power"
     assert f"FC^α of the window ({plain.max():.3f}): the model is" in facts["Verdict"]
-    assert (facts["Families"], facts["Recordings"]) == (n, int(referee.confirms.sum()))
+    assert (facts["Families"], facts["Recordings"]) == (n, len(referee.people))
 
 
 def test_page_and_card_say_the_verdict_and_the_command(run):

@@ -56,7 +56,7 @@ def test_a_flipped_bit_is_noticed(trained):
         load_encoder("fbert", trained[1])
 
 
-def test_a_changed_configuration_is_noticed_and_may_be_meant(trained, caplog):
+def test_a_changed_configuration_is_noticed_and_may_be_meant(trained, tmp_path):
     path = trained[1] / "config.json"
     facts = json.loads(path.read_text()) | {"licence": "CC0-1.0"}
     path.write_text(json.dumps(facts))
@@ -64,23 +64,29 @@ def test_a_changed_configuration_is_noticed_and_may_be_meant(trained, caplog):
         load_encoder("fbert", trained[1])
     del facts["proof"]
     path.write_text(json.dumps(facts))
-    assert not caplog.text
-    assert load_encoder("fbert", trained[1]).provenance()["licence"] == "CC0-1.0"
-    assert "has no proof of its weights" in caplog.text
+    with pytest.raises(CheckpointError, match="has no proof of its weights"):
+        load_encoder("fbert", trained[1])
+    (tmp_path / "stated.json").write_text(json.dumps({"heads": facts["heads"]}))
+    assert load_encoder("fbert", trained[1], aux=[tmp_path / "stated.json"]).provenance()["licence"] == "CC0-1.0"
 
 
-def test_a_run_does_not_go_on_from_a_damaged_checkpoint(trained, capsys):
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
+def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(trained, finished, name, caplog, capsys):
+    """The same weights as of a run whose last checkpoint was whole; none is gone on from where both are damaged."""
     folder, _ = trained
-    newest = folder / "out" / "encoder" / "checkpoints" / "step-0000004"
-    before = (newest / "model.safetensors").read_bytes()
-    flip(newest / "model.safetensors")
-    assert run_pretrain(folder, "--steps", "6") == 3
-    told = capsys.readouterr().err
-    assert f"The model in {newest} is not sound: the tensors are not those that were written" in told
-    (newest / "model.safetensors").write_bytes(before)
-    assert run_pretrain(folder, "--steps", "6") == 0
+    newest, other = (folder / "out" / "encoder" / "checkpoints" / f"step-000000{step}" for step in (4, 2))
+    flip(newest / name, from_end=4 if name != "state.json" else 1)
+    assert run_pretrain(folder) == 0
+    assert f"{newest} is damaged: training goes on from the checkpoint before it" in caplog.text
     log = pd.read_csv(folder / "out" / "encoder" / "log.tsv", sep="\t")
-    assert log["step"].max() == 6
+    assert log["step"].tolist() == [0, 2, 4]
+    last = newest.relative_to(folder) / "optimizer.safetensors"
+    assert (folder / last).read_bytes() == (finished / last).read_bytes()
+    for place in (newest, other):
+        flip(place / "model.safetensors")
+    assert run_pretrain(folder, "--steps", "8") == 3
+    assert "The model in" in capsys.readouterr().err
+    assert other.is_dir()
 
 
 def test_tensors_under_a_foreign_precision_prove_themselves_too(trained):

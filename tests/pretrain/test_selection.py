@@ -32,18 +32,34 @@ def test_no_family_is_on_two_sides():
 
 
 def test_choice_closed_form():
-    choice = choose_checkpoint([[0.1, 0.3], [0.5, 0.2], [0.4, 0.6]])
-    assert (choice.position, choice.selected, choice.confirmed) == (1, 0.5, 0.2)
-    assert choice.optimism == pytest.approx(((0.5 - 0.2) + (0.6 - 0.4)) / 2)
-    paper = choose_checkpoint([[0.1, 0.3], [0.5, 0.2], [0.4, 0.6]], [0.2, 0.4, 0.7])
+    halves = [[0.1, 0.3], [0.5, 0.2], [0.4, 0.6], [0.3, 0.5]]
+    paper = choose_checkpoint(halves, [0.2, 0.4, 0.7, 0.66])
     assert (paper.position, paper.selected) == (2, 0.7)
-    assert paper.confirmed == pytest.approx(0.7 - choice.optimism)
+    assert paper.optimism == pytest.approx(((0.5 - 0.2) + (0.6 - 0.4)) / 2)
+    assert paper.confirmed == pytest.approx(0.7 - paper.optimism)
+
+
+@pytest.mark.parametrize(
+    ("errors", "position"),
+    [
+        ([0, 0, 0.03, 0], 2),  # .66 is not within .03 of .70
+        ([0, 0, 0.05, 0], 3),  # the latest that is within one standard error of the best
+        ([1, 1, 0.05, 1], 3),  # that of the best alone counts
+        ([0, 0, np.nan, 0], 2),
+    ],
+)
+def test_the_latest_checkpoint_that_is_as_good_as_the_best_is_chosen(errors, position):
+    halves = [[0.1, 0.3], [0.5, 0.2], [0.4, 0.6], [0.3, 0.5]]
+    choice = choose_checkpoint(halves, [0.2, 0.69, 0.7, 0.66], errors)
+    assert choice.position == position
+    assert choice.selected == (0.7, 0.66)[position - 2]
+    assert choice.confirmed == pytest.approx(choice.selected - choice.optimism)
 
 
 @pytest.mark.parametrize("scores", [[], [[0.1, np.nan]]])
 def test_a_choice_needs_finite_scores(scores):
     with pytest.raises(ValueError, match="finite scores"):
-        choose_checkpoint(np.reshape(scores, (-1, 2)))
+        choose_checkpoint(np.reshape(scores, (-1, 2)), np.ones(len(scores)))
 
 
 class Mean(torch.nn.Module):
@@ -69,6 +85,17 @@ def test_evaluation_uses_the_held_out_rows_and_fixed_windows(pack):
         E = held_out.average(encode(Mean()))[0][held_out.roles == half]
         K = corpus.kernel_of(rows[held_out.roles == half]).double().numpy()
         assert first[name] == pytest.approx(kernel_alignment(E @ E.T, K, debiased=True), abs=1e-9)
+    E, K = held_out.average(encode(Mean()))[0], corpus.kernel_of(rows).double().numpy()
+    families = corpus.families[rows]
+    without = []
+    for family in sorted(set(families)):
+        kept = families != family
+        part = E[kept] - E[kept].mean(axis=0)
+        without.append(kernel_alignment(part @ part.T, K[np.ix_(kept, kept)], debiased=True))
+    n = len(without)
+    assert n > 5
+    expected = np.sqrt((n - 1) / n * np.sum((np.array(without) - np.mean(without)) ** 2))
+    assert first["cka_se"] == pytest.approx(expected, abs=1e-9)
     broken = Mean()
     broken.weight.data.fill_(torch.nan)
     assert not held_out.evaluate(broken)  # so the log has no score, and the next step says why
