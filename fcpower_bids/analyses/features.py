@@ -324,8 +324,12 @@ class Representation:
 
 
 def expand_names(cohort: Cohort, settings: Settings) -> tuple[str, ...]:
-    """Names of the representations; ``embedding`` stands for that of every encoder. Raises UsageError, Unfit."""
+    """Names of the representations; ``embedding`` stands for that of every encoder. Raises UsageError, Unfit.
+
+    Embeddings that nobody has, as of an encoder that says the same of everyone, are left out beside others.
+    """
     names: list[str] = []
+    useful = [label for label, vectors in cohort.embeddings.items() if np.isfinite(vectors).any()]
     for name in settings.group.representations:
         kind, _, encoder = name.partition(":")
         if kind != EMBEDDING:
@@ -336,13 +340,15 @@ def expand_names(cohort: Cohort, settings: Settings) -> tuple[str, ...]:
                 raise UsageError(f"The representation '{name}' {why}. Choose from: {', '.join(usable)}.")
             names.append(name)
             continue
-        if not cohort.embeddings or (encoder and encoder not in cohort.embeddings):
-            known = ", ".join(cohort.embeddings) or "none"
+        chosen = [label for label in useful if encoder in ("", label)]
+        is_there = encoder in cohort.embeddings if encoder else bool(cohort.embeddings)
+        if not chosen and not (is_there and len(settings.group.representations) > 1):
+            known = ", ".join(useful) or "none"
             raise Unfit(
                 f"There are no embeddings for '{name}' (encoders of the cohort: {known}); "
                 "run the participant level with --encoder first, or change --representations."
             )
-        names += [f"{EMBEDDING}:{label}" for label in ([encoder] if encoder else cohort.embeddings)]
+        names += [f"{EMBEDDING}:{label}" for label in chosen]
     return tuple(dict.fromkeys(names))
 
 

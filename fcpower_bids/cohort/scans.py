@@ -18,7 +18,7 @@ import pandas as pd
 from joblib import Parallel, cpu_count, delayed
 from numpy.typing import NDArray
 
-from fcpower_bids.cohort.inclusion import RECORDING, VALUE, Connectome, Exclusion, Quality
+from fcpower_bids.cohort.inclusion import NO_SESSION, RECORDING, VALUE, Connectome, Exclusion, Quality
 from fcpower_bids.core.connectome.connectivity import (
     ParcelError,
     average_connectivity,
@@ -54,6 +54,8 @@ WORTH_PROCESSES = 100
 """Files to parse from which on starting other processes pays."""
 MOST_LACKING = 0.5
 """Share of the parcels of all that a connectome must have to be of the same parcellation."""
+MOST_OTHERS = 0.25
+"""Share of scans of other parcels above which they are not left out one by one: two kinds were put together."""
 PLACE = re.compile(r"parcel\d+")
 """Names that were given by place: which parcel is lacking cannot be told by them."""
 ROUNDING = 1e-8
@@ -85,8 +87,8 @@ class _Row:
 
 def read_edges(paths: Sequence[Path], settings: Settings) -> Edges:
     """Read connectomes. Raises DatasetError, UsageError: they need more than the memory that is given."""
-    unreadable: dict[Path, str] = {}
-    parcels = parcels_of_all(dict(zip(paths, map(_names, paths), strict=True)))
+    parcels, others = parcels_of_all(dict(zip(paths, map(_names, paths), strict=True)))
+    unreadable = dict(others)
     missing: list[list[int]] = []
     digests, contents = list[str](), list[str]()
     array: NDArray[np.floating] = np.empty((0, 0))
@@ -94,8 +96,8 @@ def read_edges(paths: Sequence[Path], settings: Settings) -> Edges:
     processes = 1 if tables < WORTH_PROCESSES else settings.run.nprocs or cpu_count()
     read = Parallel(n_jobs=processes, return_as="generator", pre_dispatch="2*n_jobs")(map(delayed(_try_read), paths))
     for path, row in zip(paths, track(read, "connectomes", settings, len(paths)), strict=True):
-        if isinstance(row, str):
-            unreadable[path] = row
+        if isinstance(row, str) or path in others:
+            unreadable[path] = row if isinstance(row, str) else others[path]
             continue
         if not digests:
             shape = len(paths), edge_count(len(parcels))
@@ -185,28 +187,36 @@ def _names(path: Path) -> tuple[str, ...]:
         return ()
 
 
-def parcels_of_all(named: Mapping[Path, tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the longest list of parcels; what another lacks of it has no value there.
+def parcels_of_all(named: Mapping[Path, tuple[str, ...]]) -> tuple[tuple[str, ...], dict[Path, str]]:
+    """Return the list of parcels that most scans have or are a part of, and why the others are not.
 
-    Raises DatasetError: another has names or an order of its own, less than `MOST_LACKING` of them, or names that are
-    places.
+    What a scan lacks of the list has no value there. Another kind has names or an order of its own, less than
+    `MOST_LACKING` of them, or names that are places. Raises DatasetError: more than `MOST_OTHERS` are of other kinds.
     """
     counts = Counter(filter(None, named.values()))
-    longest = max(counts, key=lambda names: (len(names), counts[names]), default=())
-    for path, names in named.items():
-        if names in ((), longest):
-            continue
+
+    def is_part(names: tuple[str, ...], whole: tuple[str, ...]) -> bool:
         there = set(names)
-        is_by_name = not all(map(PLACE.fullmatch, names))
-        is_part = tuple(name for name in longest if name in there) == names
-        if not (is_part and is_by_name and len(names) > MOST_LACKING * len(longest)):
-            other = [name for name in names if name not in set(longest)][:3]
+        in_order = tuple(name for name in whole if name in there) == names
+        by_name = not all(map(PLACE.fullmatch, names))
+        return names == whole or (in_order and by_name and len(names) > MOST_LACKING * len(whole))
+
+    def parts(whole: tuple[str, ...]) -> tuple[int, int]:
+        return sum(number for names, number in counts.items() if is_part(names, whole)), len(whole)
+
+    whole, others = max(counts, key=parts, default=()), dict[Path, str]()
+    for path, names in named.items():
+        if names and not is_part(names, whole):
+            other = [name for name in names if name not in set(whole)][:3]
             how = f"the others lack {', '.join(other)}" if other else "which are lacking cannot be told"
-            raise DatasetError(
-                f"The parcels differ between people: {path.name} has {len(names)}, others have {len(longest)}, and "
-                f"{how}. Run the participant level for all with one atlas, or leave one kind out with --exclude-file."
-            )
-    return longest
+            others[path] = f"its parcels are others: it has {len(names)}, the others have {len(whole)}, and {how}"
+    if len(others) > MOST_OTHERS * len(named):
+        path, reason = next(iter(others.items()))
+        raise DatasetError(
+            f"The parcels differ between people: {path.name}: {reason}. Run the participant level for all with one "
+            "atlas, or leave one kind out with --exclude-file."
+        )
+    return whole, others
 
 
 def _spread(row: _Row, parcels: tuple[str, ...]) -> _Row:
@@ -353,9 +363,13 @@ def read_embeddings(scans: Sequence[Scan]) -> tuple[dict[str, NDArray[np.float64
         sizes = sorted({len(vector) for vector in vectors if vector is not None})
         if len(sizes) > 1:
             raise DatasetError(f"The embeddings '{label}' have {' and '.join(map(str, sizes))} dimensions. {_AGAIN}")
-        if sizes:
-            empty = np.full(sizes[0], np.nan)
-            embeddings[label] = np.stack([empty if vector is None else vector for vector in vectors])
+        empty = np.full(sizes[0] if sizes else 1, np.nan)
+        embeddings[label] = np.stack([empty if vector is None else vector for vector in vectors])
+        known = embeddings[label][np.isfinite(embeddings[label]).all(axis=1)]
+        if len(known) > 1 and np.ptp(known, axis=0).max() <= ROUNDING * np.abs(known).max():
+            embeddings[label][:] = np.nan
+            reason = f"the embedding '{label}' is the same for everyone, and left out"
+            rows.append(Exclusion(NO_SESSION, NO_SESSION, VALUE, reason))
         for scan, vector, fault in zip(scans, vectors, faults, strict=True):
             if vector is None:
                 whose = scan[0].connectome
@@ -376,6 +390,8 @@ def _embed(scan: Scan, label: str) -> tuple[NDArray[np.float64] | None, str]:
         vectors = [read_matrix(path)[0].mean(axis=0) for path in paths]
     except DatasetError as error:
         return None, f": {describe_without_folders(str(error), [str(path.parent) for path in paths])}"
+    if any(np.ptp(vector) == 0 for vector in vectors):
+        return None, ": it is one number throughout; run the participant level again with --encoder"
     sizes = {len(vector) for vector in vectors}
     if len(sizes) > 1:
         raise DatasetError(f"The embeddings '{label}' of {scan[0].connectome.participant} differ in size. {_AGAIN}")

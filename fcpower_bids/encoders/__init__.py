@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fcpower_bids.errors import UsageError
+from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.settings import Method
 
 RANDOM = "random-init"
@@ -58,6 +58,8 @@ def embed_recording(
     from fcpower_bids.encoders.checkpoints import STATE, training_state  # only where there is an encoder
 
     vectors = encoder.embed([series], parcels, repetition_time, read)
+    if not float(vectors[0].max()) > float(vectors[0].min()):
+        raise RecordingError("Its embedding is one number throughout, which says nothing: leave it out.")
     caution = encoder.caution(len(series)) if hasattr(encoder, "caution") else ""
     return vectors[0], {STATE: training_state(encoder, *person), **({"Caution": caution} if caution else {})}
 

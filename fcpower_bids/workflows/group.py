@@ -419,23 +419,7 @@ def embed_stored(settings: Settings) -> None:
         for connectome in lacking
     }
     forget_embeddings(output, {connectome.recording for connectome in lacking}, set(names.values()))
-    done, failed = 0, list[str]()
-    named = sorted(
-        ((tuple(column_names(connectome.path)), connectome) for connectome in lacking),
-        key=lambda pair: (pair[0], pair[1].path),
-    )
-    for parcels, of_parcels in groupby(named, key=lambda pair: pair[0]):  # an encoder is loaded once for each
-        encoder = open_encoder(settings.method, parcels)
-        if getattr(encoder, "needs_statistics", False) and encoder.statistics is None:
-            continue  # it is fitted to the training people of every fold where encoders are compared
-        for _, connectome in of_parcels:
-            try:
-                done += _embed(connectome, encoder, label, settings)
-                status_path(output, names[connectome]).unlink(missing_ok=True)  # of an earlier failure
-            except (RecordingError, DatasetError) as error:
-                connectome.beside(Output("embedding", (("desc", label),))).unlink(missing_ok=True)
-                write_status(output, Status(names[connectome], FAILED, "embed", str(error)))
-                failed.append(connectome.recording)
+    done, failed = _embed_all(lacking, names, label, settings)
     if done:
         say(f"{label}: {done} stored series embedded", settings)
     if failed:
@@ -443,6 +427,41 @@ def embed_stored(settings: Settings) -> None:
             f"{len(failed)} of {len(lacking)} stored series could not be embedded ({', '.join(failed[:3])}): the "
             "reasons are in logs/status.tsv."
         )
+
+
+def _embed_all(
+    lacking: Sequence[Connectome], names: Mapping[Connectome, str], label: str, settings: Settings
+) -> tuple[int, list[str]]:
+    """Embed the series of these scans; return how many were, and the recordings of which there is none."""
+    output = settings.output_dir
+    done, failed, others = 0, list[str](), dict[Connectome, str]()
+    named = sorted(
+        ((tuple(column_names(connectome.path)), connectome) for connectome in lacking),
+        key=lambda pair: (pair[0], pair[1].path),
+    )
+    for parcels, of_parcels in groupby(named, key=lambda pair: pair[0]):  # an encoder is loaded once for each
+        scans = [connectome for _, connectome in of_parcels]
+        try:
+            encoder = open_encoder(settings.method, parcels)
+        except UsageError as error:  # it is for other parcels than those of these scans
+            if len(others) + len(scans) == len(lacking):
+                raise
+            others |= dict.fromkeys(scans, str(error))
+            continue
+        if getattr(encoder, "needs_statistics", False) and encoder.statistics is None:
+            continue  # it is fitted to the training people of every fold where encoders are compared
+        for connectome in scans:
+            try:
+                done += _embed(connectome, encoder, label, settings)
+                status_path(output, names[connectome]).unlink(missing_ok=True)  # of an earlier failure
+            except (RecordingError, DatasetError) as error:
+                connectome.beside(Output("embedding", (("desc", label),))).unlink(missing_ok=True)
+                write_status(output, Status(names[connectome], FAILED, "embed", str(error)))
+                failed.append(connectome.recording)
+    for connectome, reason in others.items():
+        write_status(output, Status(names[connectome], FAILED, "embed", reason))
+        failed.append(connectome.recording)
+    return done, failed
 
 
 def _embed(connectome: Connectome, encoder: Any, label: str, settings: Settings) -> bool:

@@ -70,13 +70,14 @@ def test_a_column_that_is_not_there_is_a_parcel_without_a_value(kind, tmp_path):
 def test_parcels_that_cannot_be_told_apart_are_refused(kind, tmp_path):
     source = write_list(tmp_path, LABELS[:6])
     other = np.random.default_rng(0).normal(size=(T, 5))
-    if kind == "names by place":
-        np.save(tmp_path / "0_002_.npy", other)
-    else:
-        pd.DataFrame(other, columns=list("vwxyz")).to_csv(tmp_path / "0_002_.tsv", sep="\t", index=False)
-        rows = table(source)
-        rows["path"] = rows["path"].str.replace("0_002_.npy", "0_002_.tsv")
-        rows.to_csv(source, sep="\t", index=False)
+    for label in ("002", "004"):
+        if kind == "names by place":
+            np.save(tmp_path / f"0_{label}_.npy", other)
+        else:
+            pd.DataFrame(other, columns=list("vwxyz")).to_csv(tmp_path / f"0_{label}_.tsv", sep="\t", index=False)
+            rows = table(source)
+            rows["path"] = rows["path"].str.replace(f"0_{label}_.npy", f"0_{label}_.tsv")
+            rows.to_csv(source, sep="\t", index=False)
     (tmp_path / "bids").mkdir()
     found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={source}", *CHECK)
     assert found.code == 3

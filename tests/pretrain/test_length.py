@@ -1,4 +1,4 @@
-"""The length of a training in minutes, said first, and the way from a list of series to it, through the command."""
+"""The length of a training in minutes, the way from a list of series to it, and one run at a time, by the command."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.pretrain import train
+from fcpower_bids.store import LOCKS, lock
 from tests.cases.cohorts import write_series
 from tests.command import main
 from tests.pretrain.conftest import made_recordings
@@ -93,3 +94,13 @@ def test_a_list_of_series_is_trained_on_by_one_command(tmp_path, capsys):
     assert (folder / "out" / "encoder" / "model" / "model.safetensors").is_file()
     assert main([folder / "bids", folder / "two", "pretrain", *words[:-1], f"a={folder / 'out'}"]) == 2
     assert "list=FILE or LAYOUT=FOLDER" in capsys.readouterr().err
+
+
+def test_a_second_pretraining_in_the_same_folder_is_refused_and_starts_when_the_first_has_ended(tmp_path, capsys):
+    plant_outputs(tmp_path, made_recordings())
+    with lock(tmp_path / "out" / LOCKS / "pretrain"):
+        assert run_pretrain(tmp_path) == 2
+    assert "Another pretraining is at work in" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "encoder").exists()
+    assert run_pretrain(tmp_path) == 0
+    assert not (tmp_path / "out" / LOCKS).exists()
