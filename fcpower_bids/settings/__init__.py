@@ -109,6 +109,8 @@ def overridden(chosen: Mapping[str, Any]) -> dict[str, str]:
 
 
 PLACES = ("bids_dir", "output_dir", "level")
+ONCE = ("dry_run", "reports_only", "replace")
+"""Options that are about a single run, not about what it makes: no record has them."""
 PARTS: Mapping[str, type] = {
     **{"inputs": Inputs, "method": Method, "group": Group},
     **{"pretraining": Pretraining, "run": Run},
@@ -200,7 +202,7 @@ class Settings:
             name: value
             for name, value in chosen.items()
             if name in PLACES or is_read(self.level, name, options()[name][1].metadata["section"])
-            if name not in overridden(chosen)
+            if name not in ONCE and name not in overridden(chosen)
         }
         lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in used.items()]
         return "\n".join(lines) + "\n"

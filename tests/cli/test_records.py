@@ -1,0 +1,30 @@
+"""Files of choices and records of runs, given to the real command."""
+
+from __future__ import annotations
+
+import pytest
+
+from fcpower_bids.outputs.tables import read_toml
+from tests.cases.cohorts import PEOPLE, group, read, write_series, write_table
+from tests.cases.people import files
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory):
+    """Thirty people, and the answer to one question, that an earlier one was replaced with."""
+    folder = write_series(tmp_path_factory.mktemp("answered"))
+    numbers = {"age": range(30), "iq": [number * 7 % 30 for number in range(30)]}
+    write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE, **numbers)
+    assert group(folder, "--analyses", "prediction", "--targets", "age", "--replace") == 0
+    return folder
+
+
+def test_a_record_gives_no_leave_to_replace(answered, capsys):
+    """It has what was chosen, not what was done with a single run: to replace, to try, to make the pages again."""
+    record, before = answered / "out" / "logs" / "settings_group.toml", files(answered / "out" / "group")
+    assert not {"replace", "dry_run", "reports_only"} & set(read_toml(record))
+    assert group(answered, "-c", record, "--targets", "iq") == 2
+    assert "--replace" in capsys.readouterr().err
+    assert files(answered / "out" / "group") == before
+    assert group(answered, "-c", record) == 0
+    assert set(read(answered, "prediction_summary")["target"]) == {"age"}
