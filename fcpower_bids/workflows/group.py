@@ -40,7 +40,7 @@ from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import SITE, check_input_folder, dataset_identity, output_folders
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.notebook import open_cohort
-from fcpower_bids.outputs.dataset import bids_uri, note_command
+from fcpower_bids.outputs.dataset import bids_uri, move_links, note_command
 from fcpower_bids.outputs.group import (
     CHECK,
     INDEX,
@@ -371,6 +371,7 @@ def untouched(settings: Settings) -> Iterator[Settings]:
         if settings.output_dir.is_dir():  # links are replaced by what is written, not written through
             without = shutil.ignore_patterns("work", "group", "locks")
             shutil.copytree(settings.output_dir.absolute(), copy, ignore=without, copy_function=os.symlink)
+            move_links(settings.output_dir, copy)
         try:
             yield settings.changed(output_dir=copy, work_dir=Path(folder, "work"))
         except FcPowerError as error:
