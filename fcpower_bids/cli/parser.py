@@ -257,7 +257,7 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
                 if name in values and chosen[name] != made[name]
             ]
         values = {**made_with, **values}
-    if vars(given).get("preset") == "paper" and not values.get("analyses"):
+    if _clean("preset", values.get("preset")) == "paper" and not values.get("analyses"):
         values["analyses"] = [analyses.ALL]  # the paper is asked for by name, not merely the default: all that it has
     return _settings(values, errors)
 

@@ -28,3 +28,14 @@ def test_a_record_gives_no_leave_to_replace(answered, capsys):
     assert files(answered / "out" / "group") == before
     assert group(answered, "-c", record) == 0
     assert set(read(answered, "prediction_summary")["target"]) == {"age"}
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [('preset = "paper"', True), ('preset = "Paper"', True), ('preset = "paper"\nanalyses = ["prediction"]', False)],
+)
+def test_the_preset_of_the_paper_is_named_by_a_file_as_by_the_command_line(answered, tmp_path, capsys, line, asked):
+    (tmp_path / "c.toml").write_text(line)
+    words = ("--name", "paper", "--targets", "age", "-c", tmp_path / "c.toml")
+    assert group(answered, *words, "--dry-run", quick=("--min-time", 0, "--nprocs", 1)) == 0
+    assert ("parcellation_sweep: would be left out" in capsys.readouterr().err) == asked
