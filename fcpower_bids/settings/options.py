@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -300,18 +300,12 @@ class Group:
     @property
     def target_columns(self) -> tuple[str, ...]:
         """Targets that are columns, those of `classes` among them."""
-        cut = {item: name for item, name, _, _ in self._cut()}
-        return tuple(cut.get(item, item) for item in self.targets if not is_composite(item))
+        return tuple((as_class(item) or (item,))[0] for item in self.targets if not is_composite(item))
 
     @property
     def classes(self) -> dict[str, tuple[str, float]]:
         """Column and number of each target of two classes by its name: ``NAME=COLUMN>=NUMBER``."""
-        return {name: (column, number) for _, name, column, number in self._cut()}
-
-    def _cut(self) -> Iterator[tuple[str, str, str, float]]:
-        for item in self.targets:
-            if match := re.fullmatch(r"([^=]+)=([^=,]+)>=\s*([-+]?[\d.]+)\s*", item):
-                yield item, match[1].strip(), match[2].strip(), float(match[3])
+        return {name: (column, number) for name, column, number in filter(None, map(as_class, self.targets))}
 
     @property
     def composites(self) -> dict[str, tuple[str, ...]]:
@@ -320,9 +314,20 @@ class Group:
         return {name.strip(): tuple(part.strip() for part in parts.split(",")) for name, _, parts in pairs}
 
 
+def as_class(target: str) -> tuple[str, str, float] | None:
+    """Name, column and number of ``NAME=COLUMN>=NUMBER``, NaN where it is no number; None for any other target."""
+    if not (match := re.fullmatch(r"([^=]*)=([^=,]*)>=(.*)", target)):
+        return None
+    try:
+        number = float(match[3])
+    except ValueError:
+        number = math.nan
+    return match[1].strip(), match[2].strip(), number
+
+
 def is_composite(target: str) -> bool:
     """Whether a target is of the form ``NAME=COLUMN,COLUMN,...``; a column may have one of the signs in its name."""
-    return "," in target.partition("=")[2]
+    return "," in target.partition("=")[2] and as_class(target) is None
 
 
 @dataclass(frozen=True)

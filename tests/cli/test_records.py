@@ -39,3 +39,22 @@ def test_the_preset_of_the_paper_is_named_by_a_file_as_by_the_command_line(answe
     words = ("--name", "paper", "--targets", "age", "-c", tmp_path / "c.toml")
     assert group(answered, *words, "--dry-run", quick=("--min-time", 0, "--nprocs", 1)) == 0
     assert ("parcellation_sweep: would be left out" in capsys.readouterr().err) == asked
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["old=age>=1.2.3", "old=age>=.", "old=age>=", "old=age>==40", "old=age>=1,5", "old=age>=nan", "old=>=4", "=age>=4"],
+)
+def test_a_cut_that_is_no_number_is_refused_before_any_table_is_read(answered, capsys, target):
+    assert group(answered, "--targets", target) == 2
+    assert f"--targets '{target}' must be NAME=COLUMN>=NUMBER." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("target", "number"), [("old=age>=1e1", 10), ("old = age >= 2.E+1", 20), ("old=age>=+3.5", 3.5)]
+)
+def test_a_cut_is_made_at_any_number(answered, target, number):
+    words = ("--analyses", "prediction", "--targets", target, "--name", "cut", "--replace")
+    assert group(answered, *words) == 0
+    predictions = read(answered, "cut/predictions").dropna(subset="observed").set_index("participant_id")["observed"]
+    assert predictions.to_dict() == {person: float(age >= number) for age, person in enumerate(PEOPLE)}
