@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from fcpower_bids.outputs.tables import read_toml
 from tests.cases.cohorts import PEOPLE, group, read, write_series, write_table
-from tests.cases.people import files
+from tests.cases.people import files, run
 
 
 @pytest.fixture(scope="module")
@@ -58,3 +60,39 @@ def test_a_cut_is_made_at_any_number(answered, target, number):
     assert group(answered, *words) == 0
     predictions = read(answered, "cut/predictions").dropna(subset="observed").set_index("participant_id")["observed"]
     assert predictions.to_dict() == {person: float(age >= number) for age, person in enumerate(PEOPLE)}
+
+
+@pytest.fixture
+def outputs(exact_demo, exact_run, tmp_path):
+    """Outputs that were cleaned not at all, and the words that make their pages again."""
+    out = shutil.copytree(exact_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
+    return out, (exact_demo[0], out, "participant", "--reports-only", "-c", tmp_path / "c.toml")
+
+
+def test_pages_alone_are_of_the_choices_that_the_record_has_whatever_file_is_given(outputs, tmp_path):
+    out, words = outputs
+    before = (out / "logs" / "CITATION.md").read_text()
+    for text in ("nprocs = 1\n", (out / "logs" / "settings.toml").read_text()):
+        (tmp_path / "c.toml").write_text(text)
+        (out / "sub-01.html").unlink()
+        found = run(*words)
+        assert found.code == 0, found.err
+        assert (out / "sub-01.html").is_file()
+        assert (out / "logs" / "CITATION.md").read_text() == before
+
+
+@pytest.mark.parametrize("line", ["low_pass = 0.1", "filter_order = 3", 'transforms = ["power"]\nnprocs = 1'])
+def test_pages_alone_are_refused_where_a_file_chooses_otherwise(outputs, tmp_path, line):
+    """Also what was not chosen when the outputs were made, which their record does not have."""
+    out, words = outputs
+    (tmp_path / "c.toml").write_text(line)
+    before = files(out)
+    found = run(*words)
+    assert found.code == 2
+    name = line.partition(" ")[0].replace("_", "-")
+    assert f"--{name} is not what the outputs were made with" in found.err
+    assert len(found.err.splitlines()) == 1
+    assert files(out) == before
+    other = run(*words[:-2], "--head-radius", "40")
+    assert other.code == 2
+    assert "--head-radius is not what the outputs were made with" in other.err
