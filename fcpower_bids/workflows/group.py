@@ -68,7 +68,7 @@ from fcpower_bids.parallel import executing
 from fcpower_bids.progress import say
 from fcpower_bids.records import Cohort, Output, Table
 from fcpower_bids.resources import memory_limit
-from fcpower_bids.settings import Method, Settings, command_of, describe_unread
+from fcpower_bids.settings import Method, Settings, command_of
 from fcpower_bids.settings.options import PERMUTE
 from fcpower_bids.store import LOCKS, known_digest, leftovers, lock, sweep, sweep_shared, write_shared
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
@@ -100,7 +100,8 @@ def run_group(settings: Settings) -> int:
             f"{settings.results} holds no results, so there is nothing to report: leave out --reports-only, or correct "
             f"--name.{named}"
         )
-    for line in describe_unused(settings):
+    asked = settings.group.representations if SCREENS.isdisjoint(analyses_to_run(settings)) else transforms.NAMES
+    for line in describe_unread_remedy(asked, settings.method):
         say(line, settings)
     if settings.run.dry_run:
         return _dry_run(settings)
@@ -137,15 +138,6 @@ def run_group(settings: Settings) -> int:
     say("\n".join([*answers, f"Tables: {settings.results}  Page: {settings.results_page}"]), settings)
     attempts.tell()
     return 0
-
-
-def describe_unused(settings: Settings) -> Iterator[str]:
-    """Yield a sentence for each choice that nothing of what is asked for reads."""
-    analyses = analyses_to_run(settings)
-    yield from describe_unread(settings, analyses)
-    yield from describe_unread_remedy(
-        settings.group.representations if SCREENS.isdisjoint(analyses) else transforms.NAMES, settings.method
-    )
 
 
 def _dry_run(settings: Settings) -> int:
