@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fcpower_bids.errors import CLOSED, FcPowerError, UsageError
 from fcpower_bids.resources import unsearched
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Settings, describe_unread
 from fcpower_bids.store import explain_no_room, place_of, refuse_links
 
 INTERRUPTED, UNREAD = 130, 141
@@ -47,14 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             settings = parse_settings(argv)
             refuse_links(settings.output_dir)
             _limit_threads(settings.run.omp_nthreads)
-            try:
-                code = level_of(settings)(settings)
-            except SystemExit as error:
-                if error.code:  # of a process that leaves the words to the first one
-                    raise
-                raise RuntimeError(
-                    "the run was ended from within, with exit code 0: by a library, and not as a success"
-                ) from error
+            code = _run(settings)
         sys.stdout.flush()
         return code
     except FcPowerError as error:
@@ -95,6 +88,23 @@ def leave_surroundings() -> None:
         os.environ["HOME"] = folder
     # getpass asks the variable first, and fails for a number without a name.
     os.environ.setdefault("LOGNAME", os.environ.get("USER") or str(os.getuid()))
+
+
+def _run(settings: Settings) -> int:
+    """Say which choices nothing reads, and run the level."""
+    from fcpower_bids.analyses import analyses_to_run  # the commands have no need of them
+    from fcpower_bids.progress import say
+
+    for line in describe_unread(settings, analyses_to_run(settings)):
+        say(line, settings)
+    try:
+        return level_of(settings)(settings)
+    except SystemExit as error:
+        if error.code:  # of a process that leaves the words to the first one
+            raise
+        raise RuntimeError(
+            "the run was ended from within, with exit code 0: by a library, and not as a success"
+        ) from error
 
 
 def level_of(settings: Settings) -> Callable[[Settings], int]:

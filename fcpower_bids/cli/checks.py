@@ -12,7 +12,7 @@ from pathlib import Path
 from fcpower_bids import analyses, transforms
 from fcpower_bids.encoders import ENCODERS
 from fcpower_bids.settings import Settings, options
-from fcpower_bids.settings.options import HOLD_OUT, PERMUTE, Pretraining, is_composite
+from fcpower_bids.settings.options import HOLD_OUT, PERMUTE, Pretraining, as_class, is_composite
 
 OURS = ("logs", "sourcedata", "group", "corpus", "encoder")
 """Folders of the output, whichever level makes them."""
@@ -128,6 +128,9 @@ def _names(settings: Settings) -> Iterator[str]:
     for item in composites:
         if not all(part.strip() for part in item.partition("=")):
             yield f"--targets {item} must be NAME=COLUMN,COLUMN,..."
+    for item in group.targets:
+        if (made := as_class(item)) and not (all(made[:2]) and math.isfinite(made[2])):
+            yield f"--targets '{item}' must be NAME=COLUMN>=NUMBER."
     for name, times in Counter(item.partition("=")[0].strip() for item in composites).items():
         if times > 1:
             yield f"--targets {name}=... is given twice. Give each a name of its own."

@@ -243,21 +243,22 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
         # what an option of the command line stands for: --alpha 0.5 wins over a choice in the file as well
         kept = {name: value for name, value in from_file.items() if not (name == SELECTION and ALPHA in values)}
         values, errors = {**kept, **values}, errors + file_errors
-    elif values.get("reports_only") and values["level"] == "participant":
-        record = Settings(*(values[name] for name in PLACES)).record
-        recorded, file_errors = read_configuration(record) if record.is_file() else ({}, [])
+    record = Settings(*(values[name] for name in PLACES)).record
+    if values.get("reports_only") and values["level"] == "participant" and record.is_file():
+        recorded, file_errors = read_configuration(record)
         made_with = {name: value for name, value in recorded.items() if options()[name].section in METHOD_SECTIONS}
         errors += file_errors
         if not errors:  # pages alone change no number
-            chosen, made = _settings(values, ()), _settings({**values, **made_with}, ())
+            made = _settings({**{name: values[name] for name in PLACES}, **made_with}, ())
+            chosen = _settings({**made_with, **values}, ())
             errors += [
-                f"{options()[name].flag} is not what the outputs were made with, and --reports-only makes pages "
-                "alone: leave one of the two out."
-                for name in made_with
-                if name in values and chosen[name] != made[name]
+                f"{option.flag} is not what the outputs were made with, and --reports-only makes pages alone: leave "
+                "one of the two out."
+                for name, option in options().items()
+                if option.section in METHOD_SECTIONS and chosen[name] != made[name]
             ]
         values = {**made_with, **values}
-    if vars(given).get("preset") == "paper" and not values.get("analyses"):
+    if _clean("preset", values.get("preset")) == "paper" and not values.get("analyses"):
         values["analyses"] = [analyses.ALL]  # the paper is asked for by name, not merely the default: all that it has
     return _settings(values, errors)
 

@@ -15,7 +15,7 @@ from typing import Any
 from fcpower_bids.settings.options import (
     CLEANING as CLEANING,
 )
-from fcpower_bids.settings.options import HOLD_OUT, Group, Inputs, Method, Pretraining, Run, plain_value
+from fcpower_bids.settings.options import HOLD_OUT, OTHERS, Group, Inputs, Method, Pretraining, Run, plain_value
 from fcpower_bids.settings.options import (
     METHOD_SECTIONS as METHOD_SECTIONS,
 )
@@ -80,35 +80,42 @@ def is_read(level: str, name: str, section: str) -> bool:
 
 
 def describe_unread(settings: Settings, analyses: Sequence[str]) -> Iterator[str]:
-    """Yield a sentence for each choice at group level without a reader: its analysis, or folds of its own."""
-    for field in dataclasses.fields(settings.group):
-        if getattr(settings.group, field.name) == field.default:
-            continue
-        reader = field.metadata["reader"]
-        if reader and reader not in analyses:
-            yield f"--{field.name.replace('_', '-')} is for --analyses {reader}, which was not asked for."
-        if field.name in OF_PREDICTION and analyses and UNPREDICTED.issuperset(analyses):
-            yield f"--{field.name.replace('_', '-')} is for predictions, and {' and '.join(analyses)} has none."
-    for name, instead in overridden(vars(settings.group)).items():
-        yield f"--{name} is not used: {instead}."
-
-
-OF_PREDICTION = ("kernel", "folds", "repeats", "inner_folds", "folds_file", "stratify", "penalties", "selection")
-UNPREDICTED = frozenset({"fingerprinting", "qc_fc", "spectrum_geometry", "edges"})
-"""Analyses without a prediction."""
+    """Yield a sentence for each choice that nothing reads of what is asked for: these analyses, none for the check."""
+    given = {name: field for name, (_, field) in options().items() if settings[name] != field.default}
+    flags = {name: f"--{name.replace('_', '-')}" for name in given}
+    if "alpha_selection" in given:
+        flags["alpha_selection"] = f"--alpha {settings.group.alpha_selection}"
+    if settings.level == "group" and settings.run.reports_only:
+        about = [name for name, field in given.items() if field.metadata["section"] in OF_COMMAND and name != "name"]
+        if unread := [flags[name] for name in about if is_read(settings.level, name, given[name].metadata["section"])]:
+            yield f"{', '.join(unread)}: not used, as --reports-only makes the page of the tables that are there."
+        return
+    if settings.level == "group":
+        models = ("prediction",) if settings.group.save_models else ()  # which are those of the prediction
+        reading = {*analyses, *models, OTHERS} if analyses else {"check"}
+        for name, field in given.items():
+            if (readers := field.metadata["readers"]) and reading.isdisjoint(readers):
+                asked = " ".join(analyses or ("check",))
+                yield f"{flags[name]} is not used by --analyses {asked}, but by {', '.join(readers)}."
+    for name, instead in overridden(settings.as_dict()).items():
+        yield f"{flags[name]} is not used: {instead}."
 
 
 def overridden(chosen: Mapping[str, Any]) -> dict[str, str]:
     """Choices that are given and not used, with what takes their place."""
     instead = {}
-    if brought := chosen.get("folds_file"):
+    if chosen.get("level") == "pretrain":
+        instead = {} if chosen.get("probe") else {"targets": "only people of probe are predicted, and there is none"}
+    elif brought := chosen.get("folds_file"):
         instead = dict.fromkeys(("folds", "repeats"), f"{Path(str(brought)).name} has the folds")
     elif chosen.get("sites") == HOLD_OUT:
         instead = {"folds": "every site is held out in turn"}
-    return {name: words for name, words in instead.items() if chosen.get(name) is not None}
+    return {name: words for name, words in instead.items() if chosen.get(name) not in (None, [])}
 
 
 PLACES = ("bids_dir", "output_dir", "level")
+ONCE = ("dry_run", "reports_only", "replace")
+"""Options that are about a single run, not about what it makes: no record has them."""
 PARTS: Mapping[str, type] = {
     **{"inputs": Inputs, "method": Method, "group": Group},
     **{"pretraining": Pretraining, "run": Run},
@@ -200,7 +207,7 @@ class Settings:
             name: value
             for name, value in chosen.items()
             if name in PLACES or is_read(self.level, name, options()[name][1].metadata["section"])
-            if name not in overridden(chosen)
+            if name not in ONCE and name not in overridden(chosen)
         }
         lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in used.items()]
         return "\n".join(lines) + "\n"

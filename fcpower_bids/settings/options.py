@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,19 +24,31 @@ CLEANING = (
 """Choices of the cleaning, of which an output folder has one set."""
 
 
+PREDICTING = (
+    *("prediction", "alpha_selection", "transform_screen", "spectral_controls", "learning_curves"),
+    *("encoder_comparison", "parcellation_sweep"),
+)
+PERMUTING = ("prediction", "fingerprinting", "qc_fc", "edges")
+OTHERS = "every other"
+"""The reader of what all analyses read, and the check alone does not."""
+
+
 def option(
     default: Any,
     section: str,
     text: str,
     *flags: str,
     choices: tuple[str, ...] | None = None,
-    reader: str | None = None,
+    readers: tuple[str, ...] = (),
     question: bool | None = None,
     in_file: bool = False,
 ) -> Any:
-    """Declare one choice; with `in_file` it is set in the file of ``--config-file`` alone."""
+    """Declare one choice; with `in_file` it is set in the file of ``--config-file`` alone.
+
+    `readers`: the analyses of the group level that it changes; none where it changes people, or what all are told.
+    """
     about: dict[str, Any] = {"section": section, "text": text, "flags": flags, "choices": choices}
-    about |= {"reader": reader, "question": question, "in_file": in_file}
+    about |= {"readers": readers, "question": question, "in_file": in_file}
     return dataclasses.field(default=default, metadata=about)
 
 
@@ -208,8 +220,13 @@ class Group:
         (),
         "columns to predict; hcp58: those of Ooi et al. 2022; NAME=COLUMN,COLUMN,...: first component; "
         "'NAME=COLUMN>=NUMBER': two classes [all numeric columns of --phenotypes]",
+        readers=(*PREDICTING, "edges", "check"),
     )
-    covariates: tuple[str, ...] = asks((), "columns regressed from the targets, and in the model of edges")
+    covariates: tuple[str, ...] = asks(
+        (),
+        "columns regressed from the targets, and in the model of edges",
+        readers=(*PREDICTING, "edges", "qc_fc", "check"),
+    )
     phenotypes: tuple[Path, ...] = refines((), "phenotype tables [participants.tsv and phenotype/*.tsv]")
     missing_values: tuple[str, ...] = refines((), "values that mean missing: -1 or age=0", in_file=True)
     family_column: str | None = asks(None, "column whose equal values never span a split")
@@ -218,8 +235,11 @@ class Group:
         PERMUTE,
         "permute targets within sites, hold sites out in turn, or take them from the features (ComBat)",
         choices=(PERMUTE, HOLD_OUT, "combat"),
+        readers=(*PREDICTING, "check"),
     )
-    stratify: bool = refines(False, "spread sites and classes evenly over folds; families stay whole", in_file=True)
+    stratify: bool = refines(
+        False, "spread sites and classes evenly over folds; families stay whole", in_file=True, readers=PREDICTING
+    )
     representations: tuple[str, ...] = refines(("fc", "fc_power"), "features of people: fc fc_power embedding")
     analyses: tuple[str, ...] = refines(
         (),
@@ -231,18 +251,25 @@ class Group:
         "choose the exponent as '--alpha grid' does; --alpha is then for all else",
         choices=("grid", "nested", "align"),
         in_file=True,
+        readers=(OTHERS,),
     )
-    kernel: str = refines("correlation", "kernel of the regression", choices=("correlation", "linear"))
+    kernel: str = refines(
+        "correlation", "kernel of the regression", choices=("correlation", "linear"), readers=PREDICTING
+    )
     preset: str = asks(
         "recommended",
         "cross-validation; 'paper' without --analyses asks for all of them",
         choices=("recommended", "paper", "cbig"),
     )
-    repeats: int | None = refines(None, "repetitions of the outer folds [preset]")
-    folds: int | None = refines(None, "outer folds [preset]")
-    inner_folds: int | None = refines(None, "inner folds [preset]", in_file=True)
-    folds_file: Path | None = asks(None, "a folds.tsv, or a table of people with a column of folds per repeat")
-    penalties: tuple[float, ...] = refines((), "ridge penalties, as they are [preset]", in_file=True)
+    repeats: int | None = refines(None, "repetitions of the outer folds [preset]", readers=PREDICTING)
+    folds: int | None = refines(None, "outer folds [preset]", readers=PREDICTING)
+    inner_folds: int | None = refines(None, "inner folds [preset]", in_file=True, readers=PREDICTING)
+    folds_file: Path | None = asks(
+        None, "a folds.tsv, or a table of people with a column of folds per repeat", readers=PREDICTING
+    )
+    penalties: tuple[float, ...] = refines(
+        (), "ridge penalties, as they are [preset]", in_file=True, readers=PREDICTING
+    )
     selection: str | None = refines(
         None,
         "score of the inner folds that selects the penalty [preset]",
@@ -255,63 +282,61 @@ class Group:
             "mean_predictive_cod",
         ),
         in_file=True,
+        readers=PREDICTING,
     )
     fit_transforms_on: str | None = refines(
         None,
         "people that z-scores, PCA and tangent references are fitted to [preset]",
         choices=("cohort", "fold"),
         in_file=True,
+        readers=PREDICTING,
     )
     permutations: int | None = refines(
-        None, "of each prediction [up to 1000, at a third of its cost; none with other presets] and of edges [1000]"
+        None,
+        "of each prediction [up to 1000, at a third of its cost; none with other presets] and of edges [1000]",
+        readers=PERMUTING,
     )
     exclude_file: Path | None = asks(None, "TSV of what to leave out [OUTPUT_DIR/exclude.tsv]")
     max_mean_fd: float | None = asks(None, "leave out recordings with a higher mean FD (mm)")
     equal_minutes: bool = asks(False, "cut every scan to the length of the shortest")
     drop_parcels_missing_in: float = refines(0.1, "drop parcels that a larger share of people lacks", in_file=True)
     drop_people_missing: float = asks(0.1, "leave out people who lack a larger share of parcels", in_file=True)
-    save_models: bool = refines(False, "also write models for 'fcpower_bids predict'")
+    save_models: bool = refines(False, "also write models for 'fcpower_bids predict'", readers=(OTHERS,))
     accept_no_skill: bool = refines(False, "write also models that do no better than a guess", in_file=True)
     scan_minutes: tuple[float, ...] = refines(
-        (), "learning_curves: lengths of scan [doubling from 1.2]", reader="learning_curves", in_file=True
+        (), "learning_curves: lengths of scan [doubling from 1.2]", readers=("learning_curves",), in_file=True
     )
     sample_sizes: tuple[int, ...] = refines(
-        (), "learning_curves: numbers of people [25 50 100 150 ...]", reader="learning_curves", in_file=True
+        (), "learning_curves: numbers of people [25 50 100 150 ...]", readers=("learning_curves",), in_file=True
     )
     subsamples: bool = refines(
         False,
         "learning_curves: cross-validate within random subsamples of people, not with fewer who train",
-        reader="learning_curves",
+        readers=("learning_curves",),
         in_file=True,
     )
     tangent_reference: Path | None = refines(
         None,
         "transform_screen: outputs of other people, whose mean FC is the reference of one more tangent row",
-        reader="transform_screen",
+        readers=("transform_screen",),
         in_file=True,
     )
     nbs_threshold: float | None = refines(
-        None, "edges: |t| above which edges form networks [that of p = 0.001]", reader="edges", in_file=True
+        None, "edges: |t| above which edges form networks [that of p = 0.001]", readers=("edges",), in_file=True
     )
     slow_controls: bool = refines(
-        False, "spectral_controls: also filters learned in the folds", reader="spectral_controls", in_file=True
+        False, "spectral_controls: also filters learned in the folds", readers=("spectral_controls",), in_file=True
     )
 
     @property
     def target_columns(self) -> tuple[str, ...]:
         """Targets that are columns, those of `classes` among them."""
-        cut = {item: name for item, name, _, _ in self._cut()}
-        return tuple(cut.get(item, item) for item in self.targets if not is_composite(item))
+        return tuple((as_class(item) or (item,))[0] for item in self.targets if not is_composite(item))
 
     @property
     def classes(self) -> dict[str, tuple[str, float]]:
         """Column and number of each target of two classes by its name: ``NAME=COLUMN>=NUMBER``."""
-        return {name: (column, number) for _, name, column, number in self._cut()}
-
-    def _cut(self) -> Iterator[tuple[str, str, str, float]]:
-        for item in self.targets:
-            if match := re.fullmatch(r"([^=]+)=([^=,]+)>=\s*([-+]?[\d.]+)\s*", item):
-                yield item, match[1].strip(), match[2].strip(), float(match[3])
+        return {name: (column, number) for name, column, number in filter(None, map(as_class, self.targets))}
 
     @property
     def composites(self) -> dict[str, tuple[str, ...]]:
@@ -320,9 +345,20 @@ class Group:
         return {name.strip(): tuple(part.strip() for part in parts.split(",")) for name, _, parts in pairs}
 
 
+def as_class(target: str) -> tuple[str, str, float] | None:
+    """Name, column and number of ``NAME=COLUMN>=NUMBER``, NaN where it is no number; None for any other target."""
+    if not (match := re.fullmatch(r"([^=]*)=([^=,]*)>=(.*)", target)):
+        return None
+    try:
+        number = float(match[3])
+    except ValueError:
+        number = math.nan
+    return match[1].strip(), match[2].strip(), number
+
+
 def is_composite(target: str) -> bool:
     """Whether a target is of the form ``NAME=COLUMN,COLUMN,...``; a column may have one of the signs in its name."""
-    return "," in target.partition("=")[2]
+    return "," in target.partition("=")[2] and as_class(target) is None
 
 
 @dataclass(frozen=True)

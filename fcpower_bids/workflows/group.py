@@ -40,7 +40,7 @@ from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import SITE, check_input_folder, dataset_identity, output_folders
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.notebook import open_cohort
-from fcpower_bids.outputs.dataset import bids_uri, note_command
+from fcpower_bids.outputs.dataset import bids_uri, move_links, note_command
 from fcpower_bids.outputs.group import (
     CHECK,
     INDEX,
@@ -68,7 +68,7 @@ from fcpower_bids.parallel import executing
 from fcpower_bids.progress import say
 from fcpower_bids.records import Cohort, Output, Table
 from fcpower_bids.resources import memory_limit
-from fcpower_bids.settings import Method, Settings, command_of, describe_unread
+from fcpower_bids.settings import Method, Settings, command_of
 from fcpower_bids.settings.options import PERMUTE
 from fcpower_bids.store import LOCKS, known_digest, leftovers, lock, sweep, sweep_shared, write_shared
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
@@ -100,7 +100,8 @@ def run_group(settings: Settings) -> int:
             f"{settings.results} holds no results, so there is nothing to report: leave out --reports-only, or correct "
             f"--name.{named}"
         )
-    for line in describe_unused(settings):
+    asked = settings.group.representations if SCREENS.isdisjoint(analyses_to_run(settings)) else transforms.NAMES
+    for line in describe_unread_remedy(asked, settings.method):
         say(line, settings)
     if settings.run.dry_run:
         return _dry_run(settings)
@@ -137,15 +138,6 @@ def run_group(settings: Settings) -> int:
     say("\n".join([*answers, f"Tables: {settings.results}  Page: {settings.results_page}"]), settings)
     attempts.tell()
     return 0
-
-
-def describe_unused(settings: Settings) -> Iterator[str]:
-    """Yield a sentence for each choice that nothing of what is asked for reads."""
-    analyses = analyses_to_run(settings)
-    yield from describe_unread(settings, analyses)
-    yield from describe_unread_remedy(
-        settings.group.representations if SCREENS.isdisjoint(analyses) else transforms.NAMES, settings.method
-    )
 
 
 def _dry_run(settings: Settings) -> int:
@@ -381,6 +373,7 @@ def untouched(settings: Settings) -> Iterator[Settings]:
         if settings.output_dir.is_dir():  # links are replaced by what is written, not written through
             without = shutil.ignore_patterns("work", "group", "locks")
             shutil.copytree(settings.output_dir.absolute(), copy, ignore=without, copy_function=os.symlink)
+            move_links(settings.output_dir, copy)
         try:
             yield settings.changed(output_dir=copy, work_dir=Path(folder, "work"))
         except FcPowerError as error:

@@ -330,3 +330,20 @@ def test_the_number_of_a_person_is_no_id(numbers, tmp_path):
         np.testing.assert_allclose(fc, np.corrcoef(series_of(label).T), atol=1e-9)
     rows = table(tmp_path / "out" / "group" / "predictions.tsv")
     assert set(rows.loc[rows["participant_id"] == "sub-004", "observed"].astype(float)) == {3.0}
+
+
+@pytest.mark.parametrize("place", ["out", "bids/derivatives/fc", "of one source/and task/out"])
+def test_a_dry_run_knows_its_source_wherever_the_outputs_lie(tmp_path, place):
+    """The links of outputs are relative, and a dry run looks at a copy of them."""
+    write_people(tmp_path / "bids", LABELS[:4])
+    lists = [write_list(tmp_path / name, LABELS[:4], seed=seed) for seed, name in enumerate(("of one source", "other"))]
+    words = (tmp_path / "bids", tmp_path / place, "group", "--analyses", "check", "--min-time", 0, "--nprocs", 1)
+    assert run(*words, "-d", f"list={lists[0]}").code == 0
+    before = files(tmp_path)
+    again = run(*words, "-d", f"list={lists[0]}", "--dry-run")
+    assert again.code == 0, again.err
+    assert "4 recordings unchanged" in again.err
+    other = run(*words, "-d", f"list={lists[1]}", "--dry-run")
+    assert other.code == 2
+    assert "from another source" in other.err
+    assert files(tmp_path) == before

@@ -296,33 +296,72 @@ def test_the_index_of_another_program_says_what_its_tables_say(kind, tmp_path):
     assert all(row["page"] == "" and row["said"] == [] and row["state"] == "used" for row in (first, *others))
 
 
+PREDICTING = (
+    "prediction, alpha_selection, transform_screen, spectral_controls, learning_curves, encoder_comparison, "
+    "parcellation_sweep"
+)
+CHECK, FINGERPRINTS, EDGES = (("--analyses", name) for name in ("check", "fingerprinting", "edges"))
+BY_SITES = ("--sites", "hold-out", "--covariates", "site", "--site-column", "site")
 UNUSED = {
     "folds where sites are held out": (
         (*("--sites", "hold-out", "--site-column", "site", "--folds", "7"), "--analyses", "prediction"),
-        "--folds is not used: every site is held out in turn.",
+        ["--folds is not used: every site is held out in turn."],
     ),
     "a kernel without a prediction": (
         ("--analyses", "spectrum_geometry", "--kernel", "linear"),
-        "--kernel is for predictions, and spectrum_geometry has none.",
+        [f"--kernel is not used by --analyses spectrum_geometry, but by {PREDICTING}."],
     ),
-    "repeats without a prediction": (
-        ("--analyses", "spectrum_geometry", "--repeats", "3"),
-        "--repeats is for predictions, and spectrum_geometry has none.",
+    "what the check alone does not read": (
+        (*CHECK, "--alpha", "grid", "--kernel", "linear", "--permutations", "7", "--save-models", *BY_SITES),
+        [
+            "--alpha grid is not used by --analyses check, but by every other.",
+            f"--kernel is not used by --analyses check, but by {PREDICTING}.",
+            "--permutations is not used by --analyses check, but by prediction, fingerprinting, qc_fc, edges.",
+            "--save-models is not used by --analyses check, but by every other.",
+        ],
+    ),
+    "what tells people apart": (
+        (*FINGERPRINTS, *BY_SITES, "--permutations", "9"),
+        [
+            f"--covariates is not used by --analyses fingerprinting, but by {PREDICTING}, edges, qc_fc, check.",
+            f"--sites is not used by --analyses fingerprinting, but by {PREDICTING}, check.",
+        ],
+    ),
+    "what is in a file": (
+        (*EDGES, "--fit-transforms-on", "fold", "--nbs-threshold", "3", "--slow-controls", "--targets", "score"),
+        [
+            f"--fit-transforms-on is not used by --analyses edges, but by {PREDICTING}.",
+            "--slow-controls is not used by --analyses edges, but by spectral_controls.",
+        ],
+    ),
+    "a kernel of models": ((*EDGES, "--save-models", "--kernel", "linear", "--targets", "score"), []),
+    "pages alone": (
+        ("--reports-only", "--targets", "zzz", "--alpha", "0.9"),
+        ["--alpha, --targets: not used, as --reports-only makes the page of the tables that are there."],
     ),
 }
 
 
 @pytest.mark.parametrize("kind", UNUSED)
-def test_a_choice_that_nothing_reads_is_named(kind, listed, tmp_path):
+def test_a_choice_that_nothing_reads_is_named_and_no_other(kind, listed, tmp_path):
     words, said = UNUSED[kind]
     folder = shutil.copytree(listed, tmp_path / "listed")
     write_people(folder / "bids", score=np.arange(30.0), site=["a", "b", "c"] * 10)
-    quick = ("--min-time", "0", "--nprocs", "1", "--permutations", "0", "--name", "x")
-    found = run(folder / "bids", folder / "out", "group", *words, *quick, "--targets", "score")
-    assert found.code == 0, found.err
-    assert said in found.err
+    first = () if "pages" in kind else ("--min-time", "0", "--name", "x", *(["--dry-run"] * ("folds" not in kind)))
+    found = run(folder / "bids", folder / "out", "group", *words, "--nprocs", "1", *first)
+    assert found.code == (3 if "people" in kind else 0), found.err  # who were scanned once
+    assert sorted(line for line in found.err.splitlines() if "not used" in line) == sorted(said)
     if "folds" in kind:
         assert "folds = 7" not in (folder / "out" / "logs" / "settings_group_x.toml").read_text()
+
+
+def test_targets_of_a_pretraining_without_a_probe_are_named(listed, tmp_path):
+    folder = shutil.copytree(listed, tmp_path / "listed")
+    words = (folder / "bids", folder / "out", "pretrain", "--steps", "0", "--nprocs", "1")
+    sentence = "--targets is not used: only people of probe are predicted, and there is none."
+    assert sentence in run(*words, "--targets", "nonsense").err
+    assert sentence not in run(*words).err
+    assert sentence not in run(*words, "--targets", "score", "--probe", folder / "out").err
 
 
 @pytest.mark.parametrize("name", ["nothere", "listed2", ""])
