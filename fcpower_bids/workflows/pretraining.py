@@ -77,7 +77,9 @@ def _pretrain(settings: Settings, processes: Any) -> int:
     from fcpower_bids.pretrain.train import train
 
     config = pretrain_config(settings)
-    processes.first_only(partial(say, f"Training {config.encoder}: {config.in_words()}", settings))
+    sizes = ", ".join(f"{name} {value:g}" for name, value in config.architecture.items())
+    name = f"{config.encoder} with {sizes}" if sizes else config.encoder
+    processes.first_only(partial(say, f"Training {name}: {config.in_words()}", settings))
     corpus = processes.first_only(partial(_ready_corpus, settings))
     if settings.run.dry_run:
         return 0
