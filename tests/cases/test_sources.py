@@ -181,6 +181,30 @@ def test_output_folders_are_sites_and_a_person_is_a_label_at_a_site(sites, tmp_p
     assert all(len({one[4:7] for one in each}) == 1 for _, each in test)
 
 
+DECIDED = {
+    "a label": ("participant_id\tdecision\nsub-003\treject\n", "003"),
+    "a label without zeros": ("participant_id\tdecision\n4\treject\n", "004"),
+    "a recording": ("participant_id\trecording\tdecision\nsub-005\tsub-005_task-rest\treject\n", "005"),
+    "nobody who is there": ("participant_id\tdecision\nsub-777\treject\n", "777"),
+}
+
+
+@pytest.mark.parametrize("kind", DECIDED)
+def test_the_decisions_of_a_site_hold_for_its_people_alone(kind, sites, tmp_path):
+    """As a run on its folder alone obeys them: the person of this label at the other site stays."""
+    text, label = DECIDED[kind]
+    (tmp_path / "bids").mkdir()
+    shutil.copytree(sites / "one" / "out", tmp_path / "decided", symlinks=True)
+    (tmp_path / "decided" / "exclude.tsv").write_text(text)
+    words = ("group", "-d", f"one={tmp_path / 'decided'}", f"two={sites}/two/out", *CHECK)
+    found = run(tmp_path / "bids", tmp_path / "out", *words)
+    assert found.code == 0, found.err
+    everyone = {f"sub-one+{person}" for person in LABELS[:20]} | {f"sub-two+{person}" for person in LABELS[:12]}
+    assert set(people(tmp_path / "out")) == everyone - {f"sub-one+{label}"}
+    reasons = table(tmp_path / "out" / "group" / "excluded.tsv").set_index("participant_id")["reason"]
+    assert ("it is not here" in reasons[f"sub-one+{label}"]) == (label == "777")
+
+
 TABLES = {
     "a column of sites": (lambda site, label: label, True, 0),
     "ids with the site": (lambda site, label: f"{site}+{label}", False, 0),
