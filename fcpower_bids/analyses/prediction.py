@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -37,9 +36,9 @@ from fcpower_bids.analyses.evaluate import (
     pooled_scores,
     predictions_by_repeat,
 )
-from fcpower_bids.analyses.features import EMBEDDING, count_trained, cut_series, has_series, mark_rows
+from fcpower_bids.analyses.features import EMBEDDING, count_trained, has_series, mark_rows
 from fcpower_bids.analyses.importance import IMPORTANCE_FACTS, EdgeImportance
-from fcpower_bids.analyses.scan_parts import connect_parts, first_half, second_half
+from fcpower_bids.analyses.scan_parts import cut_scans, first_half, second_half
 from fcpower_bids.analyses.sites import (
     changes_features,
     harmonisation_facts,
@@ -187,11 +186,11 @@ def tabulate_reliability(study: Study, results: Results) -> dict[str, Table]:
     elif has_series(study.cohort):
         try:
             for part in (first_half, second_half):
-                edges = connect_parts(study.cohort, [part], "FC of half scans", study.settings)[0]
-                cut = cut_series(study.cohort, part)
-                half = study.representations(dataclasses.replace(study.cohort, edges=edges, series=cut))
+                (half,) = cut_scans(study.cohort, [part], "FC of half scans", study.settings)
                 connectomes = (
-                    representation for representation in half if not representation.name.startswith(EMBEDDING)
+                    representation
+                    for representation in study.representations(half)
+                    if not representation.name.startswith(EMBEDDING)
                 )
                 halves.append(evaluate(study, connectomes, "{} of half scans"))
         except Unfit as error:
