@@ -40,13 +40,12 @@ from fcpower_bids.analyses.features import EMBEDDING, count_trained, has_series,
 from fcpower_bids.analyses.importance import IMPORTANCE_FACTS, EdgeImportance
 from fcpower_bids.analyses.scan_parts import cut_scans, first_half, second_half
 from fcpower_bids.analyses.sites import (
-    changes_features,
     harmonisation_facts,
     make_solvers,
     scores_within_sites,
     tabulate_sites,
 )
-from fcpower_bids.analyses.study import Study, open_study
+from fcpower_bids.analyses.study import Study, changes_features, open_study
 from fcpower_bids.core.identification import disattenuated_ceiling, split_half_reliability
 from fcpower_bids.core.regression.folds import folds_table
 from fcpower_bids.core.regression.krr import check_memory
@@ -113,7 +112,7 @@ def prepare(cohort: Cohort, settings: Settings) -> Study:
     """Open the study; refuses columns, targets and folds that allow no prediction, and too little memory."""
     if changes_features(settings.group.sites) and settings.group.site_column is None:
         raise Unfit("Harmonisation needs the column of sites; give --site-column.")
-    study = open_study(cohort, settings)
+    study = open_study(cohort, settings, harmonises=True)
     check_memory(len(study.people.names))
     return study
 
