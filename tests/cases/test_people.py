@@ -327,3 +327,23 @@ def test_a_column_that_is_no_target_is_none_when_it_is_cut(people, capsys, kind,
     assert sentence in said
     assert "'age'" in said
     assert "'old' is missing" not in said
+
+
+@pytest.mark.parametrize("left_out", ["rejected", "without a scan", "there"])
+@pytest.mark.parametrize("ids", [("5", "sub-005"), ("sub-005", "5"), ("005", "5", "sub-05"), ("5", "5", "sub-005")])
+def test_one_person_of_several_tables_is_counted_once(tmp_path, capsys, left_out, ids):
+    scanned = [person for person in PEOPLE if left_out != "without a scan" or person != "sub-005"]
+    write_series(tmp_path, people=scanned)
+    for number, name in enumerate(ids):
+        called = [name if person == "sub-005" else person for person in PEOPLE]
+        where = "participants.tsv" if number == 0 else f"phenotype/{number}.tsv"
+        write_table(tmp_path / "bids" / where, participant_id=called, **{f"score{number}": AGES})
+    (tmp_path / "out").mkdir()
+    if left_out == "rejected":
+        (tmp_path / "out" / "exclude.tsv").write_text("participant_id\nsub-005\n")
+    assert group(tmp_path, "--analyses", "check") == 0
+    n = 30 if left_out == "there" else 29
+    assert f"{n} people with scans, 30 in the phenotype tables, {n} in both" in capsys.readouterr().err
+    excluded = read(tmp_path, "excluded")
+    of_tables = excluded[excluded["reason"].str.contains("in the phenotype tables")]
+    assert len(of_tables) == (left_out != "there")

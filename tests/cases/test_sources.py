@@ -205,6 +205,29 @@ def test_the_decisions_of_a_site_hold_for_its_people_alone(kind, sites, tmp_path
     assert ("it is not here" in reasons[f"sub-one+{label}"]) == (label == "777")
 
 
+@pytest.mark.parametrize(("code", "exit_code"), [("iq=-1", 0), ("score=3", 0), ("-1", 0), ("IQ=-1", 3)])
+def test_a_code_for_missing_values_of_a_column_that_one_site_has(code, exit_code, tmp_path):
+    folders, iq = [], np.where(np.arange(20) == 4, -1, np.arange(20) + 90)
+    for seed, (name, columns) in enumerate({"one": {"iq": iq}, "two": {}}.items()):
+        source = write_list(tmp_path / name, LABELS[:20], seed=seed)
+        write_people(tmp_path / name / "bids", LABELS[:20], score=np.arange(20), **columns)
+        words = ("group", "-d", f"list={source}", *CHECK, "--quiet")
+        assert run(tmp_path / name / "bids", tmp_path / name / "out", *words).code == 0
+        folders.append(f"{name}={tmp_path / name / 'out'}")
+    (tmp_path / "bids").mkdir()
+    words = ("group", "-d", *folders, *PREDICT, "--targets", "iq", "score", "--missing-values", code)
+    found = run(tmp_path / "bids", tmp_path / "out", *words)
+    assert found.code == exit_code, found.err
+    if exit_code:
+        assert "Did you mean 'iq'" in found.err
+        return
+    rows = table(tmp_path / "out" / "group" / "predictions.tsv").query("observed != 'n/a'")
+    seen = rows.groupby("target")["participant_id"].agg(set)
+    missing = {"iq=-1": ("iq", "005"), "score=3": ("score", "004"), "-1": ("iq", "005")}[code]
+    assert (f"sub-one+{missing[1]}" in seen[missing[0]]) is False
+    assert "sub-one+002" in seen["iq"] & seen["score"]
+
+
 TABLES = {
     "a column of sites": (lambda site, label: label, True, 0),
     "ids with the site": (lambda site, label: f"{site}+{label}", False, 0),
