@@ -21,6 +21,7 @@ from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.elsewhere.imports import bring_sources
 from fcpower_bids.errors import DatasetError, Unfit, UsageError
+from fcpower_bids.inputs.roots import SITE, output_folders
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 
@@ -158,6 +159,8 @@ def load_cohort(
     raw = Path(output_dir) / "sourcedata" / "raw"
     places = {"output_dir": Path(output_dir), "bids_dir": Path(bids_dir or raw), "level": "group"}
     settings = settings_of({"quiet": True, **choices, **places})
+    if settings.group.site_column is None and len(output_folders(settings, settings.output_dir)) > 1:
+        settings = settings.changed(site_column=SITE)
     bring_sources(settings)
     return LoadedCohort(open_cohort(settings), settings, per)
 

@@ -181,6 +181,18 @@ def test_output_folders_are_sites_and_a_person_is_a_label_at_a_site(sites, tmp_p
     assert all(len({one[4:7] for one in each}) == 1 for _, each in test)
 
 
+def test_a_cohort_in_python_knows_the_sites_of_the_command(sites, tmp_path):
+    places = (tmp_path / "out", tmp_path / "bids")
+    both = {"derivatives": (f"one={sites}/one/out", f"two={sites}/two/out"), "min_time": 0}
+    cohort = fcpower_bids.load_cohort(*places, **both)
+    assert cohort.sites.tolist() == [name[4:7] for name in cohort.names]
+    assert cohort.sites.tolist() == ["one"] * 20 + ["two"] * 12
+    scans = fcpower_bids.load_cohort(*places, per="scan", **both)
+    assert scans.sites.tolist() == cohort.sites.tolist()
+    assert fcpower_bids.load_cohort(*places, **both, site_column="score").sites.tolist()[:2] == ["0.0", "1.0"]
+    assert fcpower_bids.load_cohort(sites / "one" / "out", min_time=0).sites is None
+
+
 DECIDED = {
     "a label": ("participant_id\tdecision\nsub-003\treject\n", "003"),
     "a label without zeros": ("participant_id\tdecision\n4\treject\n", "004"),
