@@ -10,7 +10,7 @@ import pytest
 
 from fcpower_bids.clinic import page as prediction
 from fcpower_bids.clinic.page import fitting
-from fcpower_bids.outputs.tables import read_table, write_table
+from fcpower_bids.outputs.tables import read_json, read_table, write_table
 from tests.clinic.planted import as_arrays
 from tests.command import main
 from tests.planting.participant_outputs import make_outputs, write_participants
@@ -129,3 +129,29 @@ def test_a_prediction_is_kept_as_long_as_its_scan_takes_part(fitted, tmp_path, r
         pd.testing.assert_frame_equal(table, other, rtol=1e-12)
     assert pages == tables["all"][2]
     assert len(pages) == 6
+
+
+@pytest.mark.parametrize(
+    ("target", "cut", "said"),
+    [
+        ("old=score>=6", ["score", 6.0], "old (1.0: score of 6 or more): "),
+        ("late=score>=-1.5", ["score", -1.5], "late (1.0: score of -1.5 or more): "),
+        ("two", None, "two: "),
+    ],
+)
+def test_a_class_that_was_cut_is_named_by_what_it_was_cut_from(tmp_path, target, cut, said):
+    settings = make_outputs(tmp_path, people=12, sessions="a")
+    score = [value - 8 * (cut is not None and cut[1] < 0) for value in TARGET]
+    write_participants(tmp_path / "bids" / "participants.tsv", 12, score=score, two=[value // 6 for value in TARGET])
+    places = [str(tmp_path / "bids"), str(settings.output_dir), "group"]
+    asked = ASKED.replace("score --covariates age sex", target)
+    assert main([*places, *asked.split(), *QUICK.split()]) == 0
+    for path in settings.output_dir.rglob("*_qc.tsv"):
+        write_table(path, read_table(path).assign(volumes=40, dummy_volumes=0, censored_volumes=0))
+    (model,) = (settings.output_dir / "group" / "models").iterdir()
+    card = read_json(model / "model.json")
+    assert [card.get(key) for key in ("CutColumn", "CutAt")] == (cut or [None, None])
+    assert main(["predict", str(model), str(settings.output_dir), "--accept-no-skill"]) == 0
+    page = html.unescape(next(settings.output_dir.glob("sub-03_target-*.html")).read_text())
+    assert said in page
+    assert ("or more)</" in page) == (cut is not None)
