@@ -347,3 +347,14 @@ def test_one_person_of_several_tables_is_counted_once(tmp_path, capsys, left_out
     excluded = read(tmp_path, "excluded")
     of_tables = excluded[excluded["reason"].str.contains("in the phenotype tables")]
     assert len(of_tables) == (left_out != "there")
+
+
+@pytest.mark.parametrize("analysis", ["prediction", "edges"])
+@pytest.mark.parametrize("covariate", ["mean_fd", "degrees_of_freedom"])
+def test_a_covariate_that_no_scan_has_is_named(people, capsys, analysis, covariate):
+    write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, age=AGES)
+    options = ("--analyses", analysis, "--targets", "age", "--covariates", covariate, "--representations", "fc")
+    assert group(people, *options) == 3
+    said = capsys.readouterr().err
+    assert f"'{covariate}' is known of nobody" in said
+    assert "participant_id" not in said

@@ -13,6 +13,7 @@ from scipy.io import savemat
 
 import fcpower_bids
 from fcpower_bids.outputs.group import digest_cohort
+from tests.cases.cohorts import PEOPLE, write_series
 from tests.cases.people import LABELS, P, T, files, run, series_of, table, write_list, write_people
 from tests.elsewhere.sources import described, read_connectome
 from tests.elsewhere.sources import table as write_table
@@ -191,6 +192,27 @@ def test_a_cohort_in_python_knows_the_sites_of_the_command(sites, tmp_path):
     assert scans.sites.tolist() == cohort.sites.tolist()
     assert fcpower_bids.load_cohort(*places, **both, site_column="score").sites.tolist()[:2] == ["0.0", "1.0"]
     assert fcpower_bids.load_cohort(sites / "one" / "out", min_time=0).sites is None
+
+
+def test_an_encoder_that_embedded_nothing_at_the_sites_is_run_there(tmp_path):
+    """The remedy of the sentence, followed, ends it."""
+    (tmp_path / "bids").mkdir()
+    encoder = ("--encoder", "random-init", "--representations", "fc", "embedding")
+    folders = {name: tmp_path / name / "out" for name in ("one", "two")}
+    here = {name: (tmp_path / name / "bids", out, "group", *CHECK) for name, out in folders.items()}
+    for seed, name in enumerate(folders):
+        write_series(tmp_path / name, PEOPLE[:6], volumes=100, seed=seed)
+        assert run(*here[name], "-d", f"list={tmp_path / name / 'list.tsv'}").code == 0
+    words = ("group", "-d", *(f"{name}={out}" for name, out in folders.items()), *CHECK, *encoder)
+    found = run(tmp_path / "bids", tmp_path / "out", *words)
+    assert found.code == 2
+    assert "Run the group level with --encoder in each of them" in found.err
+    assert " and ".join(map(str, folders.values())) in found.err
+    for name in folders:
+        assert run(*here[name], *encoder).code == 0
+    found = run(tmp_path / "bids", tmp_path / "out", *words)
+    assert found.code == 0, found.err
+    assert len(table(tmp_path / "out" / "group" / "embedded_people.tsv")) == 12
 
 
 DECIDED = {
