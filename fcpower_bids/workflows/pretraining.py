@@ -122,12 +122,12 @@ def _read_probe(settings: Settings, out: Path, cohorts: list[Any]) -> str:
     check_input_folder(out)
     tables = people_tables(out)
     bids = tables[0].parent if tables else None
-    shared = ("atlas", "family_column", "phenotypes", "work_dir", *(["targets"] if settings.group.classes else []))
+    shared = ("atlas", "family_column", "phenotypes", "work_dir", "targets")
     choices = {name: value for name in shared if (value := settings[name]) is not None}
     cohort = load_cohort(out, bids, per="scan", **choices)
     names = sorted(set(cohort.names))
     table = cohort.phenotypes.loc[~cohort.phenotypes.index.duplicated()].reindex(names)
-    targets = tuple(choose_targets(table, settings.group)) if settings.group.targets else ()
+    targets = tuple(choose_targets(table, cohort.choices)) if settings.group.targets else ()
     try:
         series = tuple(tuple(cohort.series(row)) for row in range(len(cohort)))
     except IndexError:
