@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fcpower_bids.analyses.targets import choose_targets
 from fcpower_bids.cohort.assembly import sessions_of
 from fcpower_bids.cohort.feature_choice import match_atlases
-from fcpower_bids.cohort.people import load_people, shorten, tables_of
+from fcpower_bids.cohort.people import Source, describe_unknown, load_people, shorten, tables_of
 from fcpower_bids.cohort.recordings import Selected, describe_nothing_left, selected
 from fcpower_bids.encoders import CORPUS_ID
 from fcpower_bids.errors import DatasetError, Unproven, UsageError
@@ -255,16 +256,26 @@ def _sources(settings: Settings, door: Selected, atlas: str, dataset: str) -> li
         for scan in door.left_out
         if scan.atlas in ("", atlas) and "task" in scan.labels
     }
-    tables = tables_of(settings.bids_dir)
+    given = {path.absolute(): Source(path, is_given=True) for path in settings.group.phenotypes}
+    tables = [*given.values(), *(table for table in tables_of(settings.bids_dir) if table.path.absolute() not in given)]
     asked = {"families": settings.group.family_column, "sites": settings.group.site_column}
     labels: dict[str, dict[str, str]] = {"families": {}, "sites": {}}
     for name, column in asked.items():
-        if column is None or not tables:
+        if column is None:
             continue
         scanned = sessions_of((run.participant, run.session) for run in door.connectomes)
-        people = load_people(tables, scanned, settings.bids_dir)
-        if column in people.conflicts or column not in people.frame:
-            raise DatasetError(people.conflicts.get(column, f"{tables[0].path} has no column '{column}'."))
-        known = people.frame[column].dropna()
+        people = load_people(tables, scanned, settings.bids_dir, settings.group.missing_values)
+        if column in people.conflicts:
+            raise DatasetError(people.conflicts[column])
+        there = [str(other) for other in people.frame]
+        known = people.frame[column].dropna() if column in there else pd.Series(dtype=object)
         labels[name] = {str(person).removeprefix("sub-"): shorten(value) for person, value in known.items()}
+        if set(known.index) & set(scanned):
+            continue
+        sentence = f"No phenotype table of {settings.bids_dir} has a column {describe_unknown(column, there)}"
+        if len(known):
+            sentence = f"The column '{column}' is known of nobody whose series are here. Correct participant_id."
+        if settings.pretraining.probe is None:
+            raise DatasetError(sentence)
+        say(f"Of the corpus: {sentence}", settings)  # the column may be that of the probe
     return list(find_series(paths, settings.output_dir, dataset, **labels, terms=dataset_terms(settings.bids_dir)))
