@@ -153,8 +153,8 @@ def check_columns(cohort: Cohort, settings: Settings) -> Iterator[Finding]:
         return
     table = cohort.phenotypes.set_axis(cohort.phenotypes.index.astype(str))
     targets = read_targets(table, cohort, settings.group)
-    used = list(dict.fromkeys(name for name in (*targets, *settings.group.covariates) if name in table))
-    for name in used:
+    cut = [column for column, _ in settings.group.classes.values()]  # of which a class has two values left
+    for name in dict.fromkeys(name for name in (*targets, *cut, *settings.group.covariates) if name in table):
         numbers = pd.to_numeric(table[name], errors="coerce").to_numpy(dtype=float, na_value=np.nan)
         for value, n in repeated_extremes(numbers):
             people = "person" if n == 1 else "people"

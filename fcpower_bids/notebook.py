@@ -16,11 +16,13 @@ from fcpower_bids.analyses.scan_parts import equalise_scans
 from fcpower_bids.analyses.targets import join_families, labels_of
 from fcpower_bids.cli.parser import settings_of
 from fcpower_bids.cohort.assembly import load_cohort as assemble
+from fcpower_bids.cohort.phenotype_columns import name_columns
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.elsewhere.imports import bring_sources
 from fcpower_bids.errors import DatasetError, Unfit, UsageError
+from fcpower_bids.inputs.roots import SITE, output_folders
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 
@@ -52,11 +54,12 @@ class LoadedCohort:
     """People or scans with connectomes, in the order of the group level; everything has one row for each.
 
     ``names`` and, of scans, ``sessions``; ``parcels``, ``networks``, their ``centroids`` (P, 3) in mm or None, and the
-    ``atlas``; ``scans``, ``excluded`` and ``notes`` as in ``group/``; ``phenotypes``, indexed by `names`.
+    ``atlas``; ``scans``, ``excluded`` and ``notes`` as in ``group/``; ``phenotypes``, indexed by `names`; the
+    ``choices`` of the group level, with the columns that are there in the place of a shipped set.
     """
 
     def __init__(self, cohort: Cohort, settings: Settings, per: str) -> None:
-        self._cohort, self._settings = cohort, settings
+        self._cohort, self._settings, self.choices = cohort, settings, settings.group
         owners = cohort.scans["participant_id"].astype(str).to_numpy()
         self.names, self.sessions = tuple(owners.tolist()), tuple(cohort.scans["session"].astype(str))
         self._rows = [np.array([row]) for row in range(len(owners))]
@@ -158,6 +161,9 @@ def load_cohort(
     raw = Path(output_dir) / "sourcedata" / "raw"
     places = {"output_dir": Path(output_dir), "bids_dir": Path(bids_dir or raw), "level": "group"}
     settings = settings_of({"quiet": True, **choices, **places})
+    if settings.group.site_column is None and len(output_folders(settings, settings.output_dir)) > 1:
+        settings = settings.changed(site_column=SITE)
+    settings = settings.changed(targets=name_columns(settings))
     bring_sources(settings)
     return LoadedCohort(open_cohort(settings), settings, per)
 

@@ -11,7 +11,7 @@ import pandas as pd
 from fcpower_bids.analyses.evaluate import compare, correct_within, describe_each, evaluate, fold_scores, pooled_scores
 from fcpower_bids.analyses.features import EMBEDDING, build_representations, expand_names, scans_without_features
 from fcpower_bids.analyses.fingerprinting import can_identify, compare_pairs, repeated_scans
-from fcpower_bids.analyses.study import Study, open_study
+from fcpower_bids.analyses.study import Study, open_study, plan_scan_blocks
 from fcpower_bids.core.identification import identify
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
@@ -29,8 +29,8 @@ FACTS = {
     ),
     "PooledAndPerFold": "Tests use the scores per fold; pooled scores are what the paper's Table 'bench' prints.",
     "IdentificationTest": (
-        "Exact sign flips of the net number of searches that each person wins under one of the two; the confidence "
-        "limits resample people."
+        "Exact sign flips of the net number of searches that each person, or family of --family-column, wins under "
+        "one of the two; the confidence limits resample these."
     ),
 }
 
@@ -65,6 +65,7 @@ def analyse_encoders(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     if can_identify(cohort):
         rows = repeated_scans(cohort, ~scans_without_features(cohort, names))
         persons, sessions = (cohort.scans[key].astype(str).to_numpy()[rows] for key in ("participant_id", "session"))
+        blocks = plan_scan_blocks(cohort, persons.tolist(), settings)
         each_scan = build_representations(cohort, [np.array([row]) for row in rows], names, settings)
         identified = {
             representation.name: identify(representation.similarity(), persons, sessions)
@@ -72,13 +73,13 @@ def analyse_encoders(cohort: Cohort, settings: Settings) -> dict[str, Table]:
         }
         about = {"target": IDENTIFICATION, "score": "accuracy"}
         summary += [
-            {**about, "representation": name, "pooled": result.accuracy, "fold_sd": result.interval()[0]}
+            {**about, "representation": name, "pooled": result.accuracy, "fold_sd": result.interval(blocks.families)[0]}
             | {"n_scored": len(result.credit)}
             for name, result in identified.items()
         ]
         renamed = {"difference": "mean_difference", "p_people": "p_two_sided"}
-        compared = pd.DataFrame(compare_pairs(identified, settings)).rename(columns=renamed).assign(**about)
-        pairs.append(correct_within(compared, ["target"]))
+        compared = pd.DataFrame(compare_pairs(identified, settings, blocks.families)).rename(columns=renamed)
+        pairs.append(correct_within(compared.assign(**about), ["target"]))
     inputs = {name: describe_input(name, cohort) for name in names}
     tables = tabulate(
         facts,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -37,17 +36,16 @@ from fcpower_bids.analyses.evaluate import (
     pooled_scores,
     predictions_by_repeat,
 )
-from fcpower_bids.analyses.features import EMBEDDING, count_trained, cut_series, has_series, mark_rows
+from fcpower_bids.analyses.features import EMBEDDING, count_trained, has_series, mark_rows
 from fcpower_bids.analyses.importance import IMPORTANCE_FACTS, EdgeImportance
-from fcpower_bids.analyses.scan_parts import connect_parts, first_half, second_half
+from fcpower_bids.analyses.scan_parts import cut_scans, first_half, second_half
 from fcpower_bids.analyses.sites import (
-    changes_features,
     harmonisation_facts,
     make_solvers,
     scores_within_sites,
     tabulate_sites,
 )
-from fcpower_bids.analyses.study import Study, open_study
+from fcpower_bids.analyses.study import Study, changes_features, open_study
 from fcpower_bids.core.identification import disattenuated_ceiling, split_half_reliability
 from fcpower_bids.core.regression.folds import folds_table
 from fcpower_bids.core.regression.krr import check_memory
@@ -114,7 +112,7 @@ def prepare(cohort: Cohort, settings: Settings) -> Study:
     """Open the study; refuses columns, targets and folds that allow no prediction, and too little memory."""
     if changes_features(settings.group.sites) and settings.group.site_column is None:
         raise Unfit("Harmonisation needs the column of sites; give --site-column.")
-    study = open_study(cohort, settings)
+    study = open_study(cohort, settings, harmonises=True)
     check_memory(len(study.people.names))
     return study
 
@@ -187,11 +185,11 @@ def tabulate_reliability(study: Study, results: Results) -> dict[str, Table]:
     elif has_series(study.cohort):
         try:
             for part in (first_half, second_half):
-                edges = connect_parts(study.cohort, [part], "FC of half scans", study.settings)[0]
-                cut = cut_series(study.cohort, part)
-                half = study.representations(dataclasses.replace(study.cohort, edges=edges, series=cut))
+                (half,) = cut_scans(study.cohort, [part], "FC of half scans", study.settings)
                 connectomes = (
-                    representation for representation in half if not representation.name.startswith(EMBEDDING)
+                    representation
+                    for representation in study.representations(half)
+                    if not representation.name.startswith(EMBEDDING)
                 )
                 halves.append(evaluate(study, connectomes, "{} of half scans"))
         except Unfit as error:

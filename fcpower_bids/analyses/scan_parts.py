@@ -35,22 +35,34 @@ def first_minutes(minutes: float) -> Part:
     return lambda volumes, repetition_time: slice(0, min(round(60 * minutes / repetition_time), volumes))
 
 
-def connect_parts(cohort: Cohort, parts: Sequence[Part], label: str, settings: Settings) -> list[NDArray[np.floating]]:
-    """Pearson FC of parts of every scan; each scan is read once. Returns (n_scans, E). Raises Unfit."""
+def cut_scans(cohort: Cohort, parts: Sequence[Part], label: str, settings: Settings) -> list[Cohort]:
+    """The cohort of each part of every scan: its volumes, Pearson FC (n_scans, E) and series. Raises Unfit.
+
+    Each scan is read once, its runs end to end; its seconds and embeddings stay those of the whole.
+    """
     n_scans, n_edges = len(cohort.scans), cohort.edges.shape[1]
     edges = [np.empty((n_scans, n_edges), precision((len(parts) * n_scans, n_edges))) for _ in parts]
+    volumes = np.empty((len(parts), n_scans))
     for scan in track(range(n_scans), label, settings):
         series, person = join_runs(cohort.series[scan]), cohort.scans["participant_id"].iloc[scan]
         cuts = [part(len(series), cohort.repetition_times[scan]) for part in parts]
-        fewest = min(cut.stop - cut.start for cut in cuts)
-        if fewest < MINIMUM_VOLUMES:
+        volumes[:, scan] = [cut.stop - cut.start for cut in cuts]
+        if (fewest := int(volumes[:, scan].min())) < MINIMUM_VOLUMES:
             raise Unfit(f"A part of a scan of {person} has {fewest} volumes, too few for a connectome.")
         try:
             for of_part, cut in zip(edges, cuts, strict=True):
                 of_part[scan] = vectorise_edges(pearson_connectivity(series[cut]), weighted=False)
         except Unfit as error:
             raise Unfit(f"A part of a scan of {person} has no connectome. {error}") from error
-    return edges
+    return [
+        dataclasses.replace(
+            cohort,
+            scans=cohort.scans.assign(volumes=of_part, n_runs=1),
+            edges=connectomes,
+            series=cut_series(cohort, part),
+        )
+        for part, of_part, connectomes in zip(parts, volumes, edges, strict=True)
+    ]
 
 
 LENGTHS = (1.2, 2.4, 4.8, 9.6, 19.2, 38.4, 76.8)
@@ -111,11 +123,11 @@ def shorten_scans(
     names = expand_names(cohort, settings)
     labels = [name.partition(":")[2] for name in names if name.startswith(EMBEDDING + ":")]
     parts = [first_minutes(length) for length in minutes]
-    edges = connect_parts(cohort, parts, "FC of short scans", settings) if parts else []
+    cut = cut_scans(cohort, parts, "FC of short scans", settings) if parts else []
     missing = [label for label in labels if label not in cohort.encoders]
     if minutes and missing:
         notes.append(f"Embeddings known of the full scan only, as their encoder was not given: {', '.join(missing)}.")
-    for length, shorter in zip(minutes, edges, strict=True):
+    for length, shorter in zip(minutes, cut, strict=True):
         embeddings = {}
         for label in labels:
             embedding = _embed(cohort, label, length, settings, notes)
@@ -123,9 +135,7 @@ def shorten_scans(
                 embeddings[label] = embedding
         known = {f"{EMBEDDING}:{label}" for label in embeddings}
         there = tuple(name for name in names if not name.startswith(EMBEDDING + ":") or name in known)
-        scans = cohort.scans.assign(seconds=60 * length, n_runs=1)
-        series = cut_series(cohort, first_minutes(length))
-        part = dataclasses.replace(cohort, scans=scans, edges=shorter, embeddings=embeddings, series=series)
+        part = dataclasses.replace(shorter, scans=shorter.scans.assign(seconds=60 * length), embeddings=embeddings)
         rows = long_enough(cohort, length)
         yield ScanLength(length, FIRST, part.keep(rows), rows, there)
     yield ScanLength(float(np.median(cohort.scans["seconds"])) / 60, FULL, cohort, np.arange(len(cohort.scans)), names)
@@ -141,13 +151,12 @@ def equalise_scans(cohort: Cohort, settings: Settings) -> Cohort:
         )
     seconds = cohort.scans["seconds"].to_numpy(dtype=float)
     shortest = float(seconds.min())
-    kept = np.floor(shortest / times + 1e-6).astype(int)
 
     def first_volumes(volumes: int, repetition_time: float) -> slice:
         return slice(0, min(int(np.floor(shortest / repetition_time + 1e-6)), volumes))
 
-    edges = connect_parts(cohort, [first_volumes], "FC of scans of one length", settings)[0]
-    changed = {"seconds": kept * times, "volumes": kept.astype(float), "n_runs": 1}
+    (cut,) = cut_scans(cohort, [first_volumes], "FC of scans of one length", settings)
+    changed = {"seconds": cut.scans["volumes"].to_numpy() * times}
     if "degrees_of_freedom" in cohort.scans:
         changed["degrees_of_freedom"] = cohort.scans["degrees_of_freedom"].to_numpy(dtype=float) * (
             changed["seconds"] / seconds
@@ -158,14 +167,7 @@ def equalise_scans(cohort: Cohort, settings: Settings) -> Cohort:
         note += f" People have {numbers.min()} to {numbers.max()} scans of it."
     if cohort.embeddings:
         note += " Embeddings, known of full scans only, were left out."
-    return dataclasses.replace(
-        cohort,
-        scans=cohort.scans.assign(**changed),
-        edges=edges,
-        series=cut_series(cohort, first_volumes),
-        embeddings={},
-        notes=(*cohort.notes, note),
-    )
+    return dataclasses.replace(cut, scans=cut.scans.assign(**changed), embeddings={}, notes=(*cohort.notes, note))
 
 
 def _embed(

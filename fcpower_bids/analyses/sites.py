@@ -11,13 +11,12 @@ import pandas as pd
 
 from fcpower_bids.analyses.evaluate import make_solver
 from fcpower_bids.analyses.features import Representation
-from fcpower_bids.analyses.study import Study
+from fcpower_bids.analyses.study import Study, changes_features
 from fcpower_bids.core.arrays import FloatArray, Labels, Rows
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.core.regression.krr import Regression
 from fcpower_bids.core.regression.scores import site_scores, weighted_score
 from fcpower_bids.records import Table, tabulate
-from fcpower_bids.settings.options import HOLD_OUT, PERMUTE
 
 SMALLEST_SITE = 3
 """Training people below which the spread of a site is not estimated: its people stay as they are."""
@@ -122,11 +121,6 @@ def harmonisation_facts(study: Study) -> dict[str, Any]:
             rows |= set((fold.test if len(known) < 2 else fold.test[~np.isin(sites[fold.test], known)]).tolist())
     unadjusted = sorted(study.people.names[row] for row in rows)
     return {"Harmonisation": {"Method": RULE, "PeopleTestedUnadjusted": unadjusted}}
-
-
-def changes_features(sites: str) -> bool:
-    """Whether this choice of ``--sites`` takes site effects from the features."""
-    return sites not in (PERMUTE, HOLD_OUT)
 
 
 def make_solvers(

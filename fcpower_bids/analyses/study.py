@@ -55,7 +55,7 @@ from fcpower_bids.core.regression.targets import TargetBuilder, leave_nothing, p
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
-from fcpower_bids.settings.options import HOLD_OUT
+from fcpower_bids.settings.options import HOLD_OUT, PERMUTE
 
 FEWEST_PEOPLE = 30
 """Fewer people are described, and predicted only where targets are named."""
@@ -154,9 +154,19 @@ def describe_people(cohort: Cohort, people: People, settings: Settings) -> dict[
     }
 
 
-def open_study(cohort: Cohort, settings: Settings) -> Study:
-    """Choose people, targets and folds. Raises Unfit."""
+def changes_features(sites: str) -> bool:
+    """Whether this choice of ``--sites`` takes site effects from the features."""
+    return sites not in (PERMUTE, HOLD_OUT)
+
+
+def open_study(cohort: Cohort, settings: Settings, harmonises: bool = False) -> Study:
+    """Choose people, targets and folds. `harmonises`: whether site effects can be taken from features. Raises Unfit."""
     group = settings.group
+    if changes_features(group.sites) and not harmonises:
+        raise Unfit(
+            f"--sites {group.sites} takes the sites from the features of the prediction alone. Leave this out, "
+            "or choose another --sites."
+        )
     preset = resolve_preset(settings)
     if group.stratify and (group.sites == HOLD_OUT or preset.splits != "random" or cohort.folds is not None):
         raise Unfit(

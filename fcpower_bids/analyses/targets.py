@@ -70,6 +70,12 @@ def choose_people(cohort: Cohort, settings: Group, representations: Sequence[str
     names = [name for name in everyone if name in scans and name in complete]
     if table.empty:
         raise NotInCohort("There are no phenotypes to predict; name their tables with --phenotypes.")
+    there = [name for name in everyone if name in scans and name in numbers.index]
+    if there and (unknown := numbers.columns[numbers.loc[there].isna().all()].tolist()):
+        raise Unfit(
+            f"The covariate '{unknown[0]}' is known of nobody here. Give it with the scans, or name --covariates "
+            "without it."
+        )
     if not names:
         raise Unfit("No person has scans, phenotypes and covariates; check participant_id in the phenotype tables.")
     table, numbers = table.loc[names], numbers.loc[names]

@@ -206,6 +206,8 @@ def fit_final_model(
     arrays, observed, interval = fit(values, known), values[known], interval_facts(residuals)
     facts = _describe(study, known, rows) | {"Penalty": penalty, "Selection": selection}
     facts |= {"Interval": interval, "TargetRange": [0.0, 1.0]}
+    if target in settings.group.classes:
+        facts |= dict(zip(("CutColumn", "CutAt"), settings.group.classes[target], strict=True))
     if not binary:
         # a quantity of which no training person has a negative value ends at 0; a residual of covariates does not
         interval["Least"] = 0.0 if observed.min() >= 0 and not preset.covariates else None

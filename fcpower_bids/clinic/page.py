@@ -196,8 +196,15 @@ def fitting(value: float, width: float) -> str:
 
 
 def _named(facts: Mapping[str, Any]) -> str:
-    """The target, and what was taken off it, without which the number would be read as one of its own."""
-    return facts["Target"] + (f", without what goes with {_listed(facts['Covariates'])}" if facts["Covariates"] else "")
+    """The target, what it was cut from and what was taken off it, without which the number would be misread."""
+    return say_cut(facts) + (f", without what goes with {_listed(facts['Covariates'])}" if facts["Covariates"] else "")
+
+
+def say_cut(facts: Mapping[str, Any]) -> str:
+    """The target, and where it is a number that was cut, what its class is: ``old (1.0: age of 40 or more)``."""
+    cut = "CutColumn" in facts
+    classes = f" ({facts['PositiveClass']}: {facts['CutColumn']} of {facts['CutAt']:g} or more)" if cut else ""
+    return f"{facts['Target']}{classes}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -219,6 +226,7 @@ def card_of(facts: Mapping[str, Any], model: str) -> tuple[tuple[str, str], ...]
     made = facts["Preprocessing"]
     return (
         ("Model", model),
+        *([("Target", say_cut(facts))] if "CutColumn" in facts else []),
         ("Skill", f"{say_in_full(facts)}."),
         ("Predicted from", f"{facts['Representation']}, alpha {facts['Alpha']:g}, {len(facts['Parcels'])} parcels"),
         ("Trained on", f"{facts['NumberOfPeople']} people, {facts['NumberOfScans']} scans"),

@@ -198,10 +198,16 @@ def predict_scans(
     about = json.loads(json.dumps(plain({**PREDICTED.describe(), "Model": path.name, **about})))
     before = read_json(sidecar) if sidecar.is_file() else {}
     before.pop(COVERAGE, None)
-    merged, references = frame, compared
+    merged, references, changed = frame, compared, set(frame["participant_id"])
     if before == about and wanted:  # who was predicted before, and is not asked for now
         kept, others = read_table(target), read_table(beside)
         kept = kept[~kept["participant_id"].astype(str).isin(wanted)]
+        there, refused = _choose(facts, output_dir, ())
+        refused = [row for row in refused if row["participant_id"] in set(kept["participant_id"])]
+        holds = (kept["state"] != DONE) | kept["scan"].isin([_name_of(scan) for scan in there])
+        changed |= set(kept["participant_id"][~holds])
+        kept = kept[holds & ~kept["scan"].isin([row["scan"] for row in refused])]
+        kept = pd.concat([kept, pd.DataFrame(refused, columns=kept.columns)] if refused else [kept], ignore_index=True)
         others = others[others["scan"].isin(kept["scan"])]
         merged, references = (
             pd.concat([old, new] if len(old) else [new], ignore_index=True)
@@ -213,7 +219,8 @@ def predict_scans(
     write_declared(beside, references, UNUSUAL)
     write_json(beside.with_suffix(".json"), UNUSUAL.describe())
     write_json(sidecar, about | ({COVERAGE: coverage} if coverage else {}))
-    broken = write_prediction_pages(output_dir, name, frame, compared, facts, command)[1]
+    shown = merged[merged["participant_id"].isin(changed)]
+    broken = write_prediction_pages(output_dir, name, shown, references, facts, command)[1]
     return Predictions(frame, target, facts, broken, coverage)
 
 
@@ -244,6 +251,10 @@ def _choose(
     return fitting, rows
 
 
+def _name_of(scan: Connectome) -> str:
+    return scan.beside(CONNECTIVITY).stem.removesuffix("_relmat")
+
+
 def _refused(scan: str, person: str, session: str, reason: str, state: str = REFUSED) -> dict[str, Any]:
     return {"scan": scan, "participant_id": person, "session": session, "state": state, "reason": reason}
 
@@ -252,7 +263,7 @@ def _attempt(
     scan: Connectome, model: FinalModel, output_dir: Path, people: Known
 ) -> tuple[dict[str, Any], Sequence[Mapping[str, Any]]]:
     """Predict one scan: its row, and what is unusual; what is wrong with it is no business of the others."""
-    name, facts, state = scan.beside(CONNECTIVITY).stem.removesuffix("_relmat"), model.facts, REFUSED
+    name, facts, state = _name_of(scan), model.facts, REFUSED
     row: dict[str, Any] = {}
     try:
         row["sha256"] = known_digest(scan.path)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes, cleaning_of
+from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes, cleaning_of, describe_unlike
 from fcpower_bids.cohort.inclusion import (
     NO_SESSION,
     PERSON,
@@ -145,7 +145,9 @@ def load_cohort(settings: Settings) -> Cohort:
             f"The volumes of {unknown} scans are not known: where their people have several, all of these weigh the "
             "same."
         )
+    reference, about_reference = _read_reference(chosen, parcels, {*edges.contents}, settings)
     notes += [
+        *about_reference,
         *facts.notes,
         *about_folds,
         *about_series,
@@ -170,7 +172,7 @@ def load_cohort(settings: Settings) -> Cohort:
         notes=tuple(dict.fromkeys(notes)),
         folds=folds,
         atlas=chosen[0].atlas_name,
-        reference=_read_reference(chosen[0].atlas_name, parcels, {*edges.contents}, settings),
+        reference=reference,
         cleaning=cleaning_of(chosen),
         joined={
             **count_people(phenotypes.frame.index, people, phenotypes.renamed),
@@ -184,23 +186,24 @@ def load_cohort(settings: Settings) -> Cohort:
 
 
 def _read_reference(
-    atlas: str, parcels: Sequence[str], contents: Collection[str], settings: Settings
-) -> FloatArray | None:
-    """Mean edges (E,) over the recordings of the folder of ``tangent_reference``. Raises DatasetError.
+    chosen: Sequence[Connectome], parcels: Sequence[str], contents: Collection[str], settings: Settings
+) -> tuple[FloatArray | None, list[str]]:
+    """Mean edges (E,) over the recordings of the folder of ``tangent_reference``, and notes. Raises DatasetError.
 
-    `contents`: digests of the recordings of this cohort, which must not be among them.
+    `chosen`, `contents`: the recordings of this cohort, and their digests, which must not be among them.
     """
     if (folder := settings.group.tangent_reference) is None:
-        return None
-    paths = [connectome.path for connectome in selected(folder).connectomes if connectome.atlas_name == atlas]
-    if not paths:
+        return None, []
+    atlas = chosen[0].atlas_name
+    others = [connectome for connectome in selected(folder).connectomes if connectome.atlas_name == atlas]
+    if not others:
         raise DatasetError(
             f"tangent_reference {folder} has no FC of {atlas}: run the participant level there with this atlas, or "
             "name another output folder."
         )
     total, known = np.zeros((2, len(parcels), len(parcels)))
-    for start in range(0, len(paths), REFERENCE_BLOCK):
-        edges = read_edges(paths[start : start + REFERENCE_BLOCK], settings)
+    for start in range(0, len(others), REFERENCE_BLOCK):
+        edges = read_edges([connectome.path for connectome in others[start : start + REFERENCE_BLOCK]], settings)
         if not set(contents).isdisjoint(edges.contents):
             raise DatasetError(
                 f"tangent_reference {folder} holds recordings of this cohort, and a reference must be of other people: "
@@ -217,7 +220,9 @@ def _read_reference(
             f"The recordings of tangent_reference {folder} lack {len(lacking)} parcels of this cohort "
             f"({', '.join(lacking[:3])}): name another output folder."
         )
-    return np.asarray(vectorise_edges(total / known, weighted=False), dtype=float)
+    unlike = describe_unlike(others, chosen)
+    notes = [f"The recordings of tangent_reference {folder} were made otherwise: {unlike}."] if unlike else []
+    return np.asarray(vectorise_edges(total / known, weighted=False), dtype=float), notes
 
 
 def check_phenotypes(settings: Settings, scanned: Scanned) -> None:

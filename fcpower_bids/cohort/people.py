@@ -160,12 +160,20 @@ def load_phenotypes(settings: Settings, scanned: Scanned) -> Phenotypes:
     folders = output_folders(settings, settings.output_dir)
     if "" not in folders:
         of_sites = [_load_site(site, folder, settings, scanned) for site, folder in folders.items()]
-        return _with_classes(_unite(of_sites, folders), scanned, settings)
-    given = {path.absolute() for path in settings.group.phenotypes}
-    paths = [source.path for source in tables_of(settings.bids_dir) if source.path.absolute() not in given]
-    sources = [Source(path, is_default=True, is_given=True) for path in settings.group.phenotypes]
-    sources += [Source(path, not settings.group.phenotypes) for path in paths]
-    phenotypes = load_people(sources, scanned, settings.bids_dir, settings.group.missing_values)
+        phenotypes = _unite(of_sites, folders)
+    else:
+        given = {path.absolute() for path in settings.group.phenotypes}
+        paths = [source.path for source in tables_of(settings.bids_dir) if source.path.absolute() not in given]
+        sources = [Source(path, is_default=True, is_given=True) for path in settings.group.phenotypes]
+        sources += [Source(path, not settings.group.phenotypes) for path in paths]
+        phenotypes = load_people(sources, scanned, settings.bids_dir, settings.group.missing_values)
+    known = [str(name) for name in phenotypes.frame.columns]
+    for code in settings.group.missing_values:  # of a column that is not there: its values would be taken as measured
+        column, sign, _ = code.rpartition("=")
+        if sign and column not in known:
+            raise DatasetError(
+                f"missing_values {code}: no phenotype table has a column {describe_unknown(column, known)}"
+            )
     return _with_classes(phenotypes, scanned, settings)
 
 
@@ -248,9 +256,14 @@ def load_people(
     if dataset is not None and (of_sessions := _read_sessions(dataset, scanned)) is not None:
         tables.append(of_sessions)
     matched: dict[str, str] = {}
+    without_scan: dict[str, None] = {}
     for place, table in enumerate(tables):  # each may have its own way to write an id
-        names = match_ids(table.frame[PERSON].drop_duplicates().tolist(), scanned)
+        there = table.frame[PERSON].drop_duplicates().tolist()
+        names = match_ids(there, scanned)
         matched |= names
+        others = [name for name in there if name not in names and name not in scanned]
+        names |= match_ids(others, without_scan)
+        without_scan |= dict.fromkeys(names.get(name, name) for name in others)
         tables[place] = replace(table, frame=table.frame.assign(**{PERSON: table.frame[PERSON].replace(names)}))
     if matched:
         example = next(iter(matched))
@@ -258,13 +271,6 @@ def load_people(
             f"{len(matched)} participant_id of the phenotype tables match scans only without leading zeros, capitals "
             f"or underscores (such as {example} and {matched[example]})."
         )
-    known = [str(name) for table in tables for name in table.frame.columns]
-    for code in missing_values:  # of a column that is not there: its values would be taken as measured
-        column, sign, _ = code.rpartition("=")
-        if sign and column not in known:
-            raise DatasetError(
-                f"missing_values {code}: no phenotype table has a column {describe_unknown(column, known)}"
-            )
     rows: list[Exclusion] = []
     conflicts = _alike_but_for_capitals(tables)
     cleaned = []

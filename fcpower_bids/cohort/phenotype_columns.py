@@ -52,17 +52,18 @@ def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Group
             problems.append(f"The composite '{name}' has the name of a column. Give it another name.")
         if len(set(columns)) < 2:
             problems.append(f"The composite '{name}' needs two different columns or more, as NAME=COLUMN,COLUMN.")
-    sources = [column for column, _ in settings.classes.values()]
-    problems += [
-        f"'{name}' is both target and covariate; name it once." for name in (*predicted, *sources) if name in covariates
-    ]
-    problems += [f"'{name}' is both target and site or family; name it once." for name in predicted if name in groups]
+    cut = {name: column for name, (column, _) in settings.classes.items()}
+    made_of = tuple(dict.fromkeys((*cut.values(), *predicted)))
+    problems += [f"'{name}' is both target and covariate; name it once." for name in made_of if name in covariates]
+    problems += [f"'{name}' is both target and site or family; name it once." for name in made_of if name in groups]
     notes: list[str] = []
     frame = frame.copy()
-    for name in dict.fromkeys((*predicted, *covariates)):
-        if name in frame.columns:
+    spoilt = set(phenotypes.conflicts) | {column for name, column in cut.items() if name in phenotypes.conflicts}
+    for name in dict.fromkeys((*made_of, *covariates)):
+        if name in frame.columns and name not in spoilt and cut.get(name) not in spoilt:
             frame[name] = _as_numbers(frame[name])
-            problems += _unusable(frame[name], phenotypes.frame[name], name in predicted, name in parts)
+            sentences = list(_unusable(frame[name], phenotypes.frame[name], name in predicted, name in parts))
+            problems, spoilt = problems + sentences, spoilt | {name} if sentences else spoilt
             levels = sorted({str(value) for value in frame[name].dropna()})
             if _is_text(frame[name]) and len(levels) == 2:
                 notes.append(f"{name} is coded {levels[0]} = 0, {levels[1]} = 1.")

@@ -28,6 +28,7 @@ from fcpower_bids.cohort.inclusion import (
     cautions_of,
     list_connectomes,
     list_quality_sidecars,
+    person_at,
     read_quality,
 )
 from fcpower_bids.cohort.people import match_ids, read_rows, without_zeros
@@ -147,6 +148,20 @@ class Selected:
             recording.participant for recording in self.left_out
         }
 
+    def at(self, site: str) -> Selected:
+        """The same where everyone is a label at a site."""
+        if not site:
+            return self
+        return dataclasses.replace(
+            self,
+            connectomes=tuple(dataclasses.replace(connectome, site=site) for connectome in self.connectomes),
+            left_out=tuple(dataclasses.replace(recording, site=site) for recording in self.left_out),
+            absent=tuple(
+                row._replace(participant_id=person_at(row.participant_id.removeprefix("sub-"), site))
+                for row in self.absent
+            ),
+        )
+
 
 def selected(output_dir: Path) -> Selected:
     """Say which recordings of an output folder take part, by its files alone. Raises DatasetError.
@@ -163,13 +178,14 @@ def selected_of(settings: Settings) -> Selected:
     ``--exclude-file`` takes the place of the decisions in the folders.
     """
     folders = output_folders(settings, settings.output_dir)
-    gathered = {folder: _gather(folder, site) for site, folder in folders.items()}
     if settings.group.exclude_file is not None:
-        door = decide(_unite(gathered.values()), settings.group.exclude_file)
+        gathered = _unite(_gather(folder).at(site) for site, folder in folders.items())
+        door = decide(gathered, settings.group.exclude_file)
     else:
-        door = _unite(decide(of_folder, decisions_of(folder)) for folder, of_folder in gathered.items())
+        door = _unite(selected(folder).at(site) for site, folder in folders.items())
     if not door.connectomes:
-        raise DatasetError(describe_nothing_left([recording.row() for recording in door.left_out], *gathered))
+        rows = [recording.row() for recording in door.left_out]
+        raise DatasetError(describe_nothing_left(rows, *folders.values()))
     return door
 
 
@@ -196,9 +212,9 @@ def _unite(selections: Iterable[Selected]) -> Selected:
     )
 
 
-def _gather(output_dir: Path, site: str = "") -> Selected:
+def _gather(output_dir: Path) -> Selected:
     """All recordings of a folder before any decision."""
-    connectomes = [dataclasses.replace(connectome, site=site) for connectome in list_connectomes(output_dir)]
+    connectomes = list_connectomes(output_dir)
     there, left_out = list[Connectome](), list(_without_fc(output_dir, connectomes))
     for connectome in connectomes:
         state, reason = _state_of(connectome, output_dir)
@@ -216,7 +232,7 @@ def _gather(output_dir: Path, site: str = "") -> Selected:
         there.remove(whole)
     folders = known_folders(output_dir)
     left_out = [
-        dataclasses.replace(recording, site=site, reason=describe_without_folders(recording.reason, folders))
+        dataclasses.replace(recording, reason=describe_without_folders(recording.reason, folders))
         for recording in left_out
     ]
     return Selected(tuple(there), tuple(sorted(left_out, key=lambda recording: (recording.recording, recording.atlas))))

@@ -394,12 +394,14 @@ def embed_stored(settings: Settings) -> None:
     if settings.method.encoder is None:
         return
     label, output = embedding_label(settings.method), settings.output_dir
-    of_sites = "" not in output_folders(settings, output)  # which are read and not written to
+    folders = output_folders(settings, output)
+    of_sites = "" not in folders  # which are read and not written to
     if of_sites or not (settings.method.encoder_weights or settings.method.encoder == "random-init"):
         if not any(label in connectome.encoders for connectome in selected_of(settings).connectomes):
+            remedy = "Run the group level with --encoder in each of them" if of_sites else "Give --encoder-weights"
             raise UsageError(
-                f"{output} holds no embedding by --encoder {settings.method.encoder}. Give --encoder-weights, or "
-                "leave it out."
+                f"There is no embedding by --encoder {settings.method.encoder} in "
+                f"{' and '.join(map(str, folders.values()))}. {remedy}, or leave it out."
             )
         return
     there = asked_for(selected_of(settings).connectomes, settings)

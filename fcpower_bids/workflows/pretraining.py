@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fcpower_bids.analyses.targets import choose_targets
 from fcpower_bids.cohort.assembly import sessions_of
 from fcpower_bids.cohort.feature_choice import match_atlases
-from fcpower_bids.cohort.people import load_people, shorten, tables_of
+from fcpower_bids.cohort.people import Source, describe_unknown, load_people, shorten, tables_of
 from fcpower_bids.cohort.recordings import Selected, describe_nothing_left, selected
 from fcpower_bids.elsewhere.imports import bring_sources
 from fcpower_bids.encoders import CORPUS_ID
@@ -134,12 +135,12 @@ def _read_probe(settings: Settings, out: Path, cohorts: list[Any]) -> str:
     check_input_folder(out)
     tables = people_tables(out)
     bids = tables[0].parent if tables else None
-    shared = ("atlas", "family_column", "phenotypes", "work_dir", *(["targets"] if settings.group.classes else []))
+    shared = ("atlas", "family_column", "phenotypes", "work_dir", "targets")
     choices = {name: value for name in shared if (value := settings[name]) is not None}
     cohort = load_cohort(out, bids, per="scan", **choices)
     names = sorted(set(cohort.names))
     table = cohort.phenotypes.loc[~cohort.phenotypes.index.duplicated()].reindex(names)
-    targets = tuple(choose_targets(table, settings.group)) if settings.group.targets else ()
+    targets = tuple(choose_targets(table, cohort.choices)) if settings.group.targets else ()
     try:
         series = tuple(tuple(cohort.series(row)) for row in range(len(cohort)))
     except IndexError:
@@ -271,16 +272,26 @@ def _sources(settings: Settings, door: Selected, atlas: str, dataset: str) -> li
         for scan in door.left_out
         if scan.atlas in ("", atlas) and "task" in scan.labels
     }
-    tables = tables_of(settings.bids_dir)
+    given = {path.absolute(): Source(path, is_given=True) for path in settings.group.phenotypes}
+    tables = [*given.values(), *(table for table in tables_of(settings.bids_dir) if table.path.absolute() not in given)]
     asked = {"families": settings.group.family_column, "sites": settings.group.site_column}
     labels: dict[str, dict[str, str]] = {"families": {}, "sites": {}}
     for name, column in asked.items():
-        if column is None or not tables:
+        if column is None:
             continue
         scanned = sessions_of((run.participant, run.session) for run in door.connectomes)
-        people = load_people(tables, scanned, settings.bids_dir)
-        if column in people.conflicts or column not in people.frame:
-            raise DatasetError(people.conflicts.get(column, f"{tables[0].path} has no column '{column}'."))
-        known = people.frame[column].dropna()
+        people = load_people(tables, scanned, settings.bids_dir, settings.group.missing_values)
+        if column in people.conflicts:
+            raise DatasetError(people.conflicts[column])
+        there = [str(other) for other in people.frame]
+        known = people.frame[column].dropna() if column in there else pd.Series(dtype=object)
         labels[name] = {str(person).removeprefix("sub-"): shorten(value) for person, value in known.items()}
+        if set(known.index) & set(scanned):
+            continue
+        sentence = f"No phenotype table of {settings.bids_dir} has a column {describe_unknown(column, there)}"
+        if len(known):
+            sentence = f"The column '{column}' is known of nobody whose series are here. Correct participant_id."
+        if settings.pretraining.probe is None:
+            raise DatasetError(sentence)
+        say(f"Of the corpus: {sentence}", settings)  # the column may be that of the probe
     return list(find_series(paths, settings.output_dir, dataset, **labels, terms=dataset_terms(settings.bids_dir)))

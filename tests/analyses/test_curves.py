@@ -21,6 +21,7 @@ from fcpower_bids.errors import RecordingError
 from fcpower_bids.records import Cohort
 from tests.analyses.cohorts import choose, demo_cohort, single_session
 from tests.analyses.conftest import TARGETS
+from tests.cases.cohorts import PEOPLE, group, read, write_table
 
 MINUTES, SIZES = (1.5, 3.0), (15, 30)
 
@@ -286,3 +287,43 @@ def test_real_people_are_identified_from_fewer_volumes_and_among_more_people(sha
     assert found["fc", 80.0, 37] == 0.635
     assert found["fc_power", 80.0, 37] == 0.959
     assert found["fc", 80.0, 20] == pytest.approx(0.705, abs=0.01)
+
+
+def series_of(folder, cut):
+    """Two sessions of 200 and 70 volumes of thirty people, of which `cut` takes some; their age is in both."""
+    age, random = np.random.default_rng(5).integers(20, 60, len(PEOPLE)).astype(float), np.random.default_rng(9)
+    rows = []
+    (folder / "bids").mkdir(parents=True)
+    for person, r in zip(PEOPLE, (age - 40) / 25, strict=True):
+        for session, volumes in (("ses-a", 200), ("ses-b", 70)):
+            series = random.standard_normal((volumes, 6))
+            series[:, 1] = r * series[:, 0] + np.sqrt(1 - r * r) * series[:, 1]
+            np.save(folder / f"{person}_{session}.npy", cut(series))
+            row = {"participant_id": person, "session_id": session, "path": f"{person}_{session}.npy"}
+            rows.append(row | {"kind": "series", "repetition_time": 2.0})
+    pd.DataFrame(rows).to_csv(folder / "list.tsv", sep="\t", index=False)
+    write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE, age=age)
+    return folder
+
+
+def test_the_sessions_of_a_person_weigh_as_much_as_is_used_of_them(tmp_path):
+    """A part of every scan gives what a run gives that has this part alone: at two minutes, and in both halves."""
+    options = ("--targets", "age", "--representations", "fc")
+    whole = series_of(tmp_path / "whole", lambda series: series)
+    assert group(whole, *options, "--analyses", "learning_curves", "prediction", "--scan-minutes", "2.0") == 0
+    parts = {
+        "minutes": lambda series: series[:60],
+        "first": lambda series: series[: len(series) // 2],
+        "second": lambda series: series[len(series) // 2 :],
+    }
+    predicted, scores = {}, {}
+    for name, cut in parts.items():
+        folder = series_of(tmp_path / name, cut)
+        assert group(folder, *options, "--analyses", "prediction") == 0
+        predicted[name] = read(folder, "predictions").set_index("participant_id")["predicted"]
+        scores[name] = read(folder, "prediction")["r"].to_numpy()
+    curve = read(whole, "learning_curves")
+    curve = curve[(curve["part"] == "first") & (curve["n_people"] == curve["n_people"].max())]
+    np.testing.assert_allclose(curve["r"], scores["minutes"], rtol=0, atol=1e-6)
+    rho = read(whole, "reliability")["rho"].item()
+    assert rho == pytest.approx(predicted["first"].corr(predicted["second"]), abs=1e-6)

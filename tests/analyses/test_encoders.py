@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.core.identification import identify
 from tests.analyses.cohorts import choose
 from tests.analyses.conftest import TARGETS
+from tests.cases.cohorts import group, read, write_table
 
 FULL, WINDOW, NOISE = "embedding:full", "embedding:window", "embedding:noise"
 
@@ -129,3 +131,48 @@ def test_one_session_is_no_identification_and_no_phenotypes_no_prediction(equipp
         run(dataclasses.replace(single, phenotypes=nothing), choose())
     with pytest.raises(ValueError, match="two representations or more"):
         run(dataclasses.replace(single, embeddings={}), choose(representations=("fc",)))
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_families_are_the_unit_of_identification(size, tmp_path):
+    """Every flip of signs of the searches that a family wins, by hand, against the p-value that is written."""
+    random, people = np.random.default_rng(2), [f"sub-{number:02d}" for number in range(1, 17)]
+    rows = []
+    (tmp_path / "bids").mkdir()
+    for person in people:
+        mixing = np.eye(8) + 0.3 * random.standard_normal((8, 8))
+        for session in ("ses-a", "ses-b"):
+            artefact = 2 * random.standard_normal((50, 1)) @ random.standard_normal((1, 8))
+            np.save(tmp_path / f"{person}_{session}.npy", random.standard_normal((50, 8)) @ mixing + artefact)
+            row = {"participant_id": person, "session_id": session, "path": f"{person}_{session}.npy"}
+            rows.append(row | {"kind": "series", "repetition_time": 2.0})
+    pd.DataFrame(rows).to_csv(tmp_path / "list.tsv", sep="\t", index=False)
+    family = dict(zip(people, [f"f{number // size}" for number in range(16)], strict=True))
+    columns = {"family": list(family.values()), "age": random.uniform(20, 60, 16)}
+    write_table(tmp_path / "bids" / "participants.tsv", participant_id=people, **columns)
+    options = (
+        "--targets",
+        "age",
+        "--analyses",
+        "fingerprinting",
+        "encoder_comparison",
+        "--representations",
+        "fc",
+        "fc_power",
+    )
+    assert group(tmp_path, *options, "--family-column", "family", "--alpha", "0.2") == 0
+    searches = read(tmp_path, "identification_scans")
+    wins = searches.assign(family=searches["participant_id"].map(family)).pivot_table(
+        "credit", "family", "representation", aggfunc="sum"
+    )
+    net = (wins["fc_power"] - wins["fc"]).to_numpy()
+    flipped = np.array(list(product((-1, 1), repeat=len(net)))) @ net
+    row = read(tmp_path, "encoder_comparisons").set_index("target").loc["identification"]
+    assert np.abs(net).sum() > 2
+    assert row["p_two_sided"] == pytest.approx((np.abs(flipped) >= abs(net.sum()) - 1e-9).mean())
+    fingerprints = read(tmp_path, "identification_comparisons").iloc[0]
+    for column in ("ci_low", "ci_high"):
+        assert row[column] == fingerprints[column]
+    errors = read(tmp_path, "encoders").query("target == 'identification'").set_index("representation")["fold_sd"]
+    others = read(tmp_path, "identification").set_index("representation")["sd"]
+    pd.testing.assert_series_equal(errors, others.loc[errors.index], check_names=False)

@@ -155,3 +155,24 @@ def test_the_files_and_the_page_say_what_was_done(cohort, harmonised):
 def test_models_of_harmonised_features_are_refused(cohort, capsys):
     run(cohort, "models", "--sites", "combat", "--save-models", code=2)
     assert "--save-models writes models of features as they are" in capsys.readouterr().err
+
+
+WITHOUT = ("learning_curves", "transform_screen", "spectral_controls", "encoder_comparison", "parcellation_sweep")
+
+
+@pytest.mark.parametrize("asked", [(name,) for name in WITHOUT[:4]] + [("alpha_selection",)])
+def test_what_predicts_without_combat_is_refused_with_it(asked, cohort, capsys):
+    run(cohort, "refused", "--sites", "combat", "--representations", "fc", "fc_power", "--analyses", *asked, code=3)
+    assert "--sites combat" in capsys.readouterr().err
+    assert not (cohort.out / "group" / "refused").exists()
+
+
+def test_of_all_analyses_those_without_combat_are_left_out_by_name(cohort):
+    words = ("--sites", "combat", "--analyses", "all", "--permutations", "0", "--representations", "fc", "fc_power")
+    made = run(cohort, "every", *words)
+    left_out = made.table("left_out").set_index("analysis")["reason"]
+    assert left_out.loc[list(WITHOUT[:4])].str.contains("--sites combat").all()
+    assert not {"prediction", "edges"} & set(left_out.index)
+    text = (made.out / "group" / "every" / "CITATION.md").read_text()
+    assert "by ComBat" in text
+    assert "as for the prediction" not in text

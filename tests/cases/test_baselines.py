@@ -115,6 +115,20 @@ def test_30_the_site_alone_is_out_of_fold_and_of_the_target_of_the_row(tmp_path,
     assert rows.loc["site", "value"] == pytest.approx(np.corrcoef(guess, left)[0, 1], abs=1e-8)
 
 
+@pytest.mark.parametrize(
+    ("name", "target"), [("age", "g={},iq"), ("Sex", "g=iq,{}"), ("age", "old={}>=0"), ("age", "{}")]
+)
+def test_what_a_target_is_made_of_is_not_known_without_a_scan(tmp_path, name, target):
+    """The table is that of a column under a name that nothing is known of."""
+    folder, tables = people(tmp_path, TRAIT), []
+    for called in (name, "measure"):
+        columns = {called: np.round(AGE, 3), "iq": np.round(0.5 * AGE + NOISE, 3)}
+        rows, _ = run(folder, columns, "--targets", target.format(called), "--replace")
+        assert set(rows.loc[["known", "known and connectome"], "known"]) == {"mean_fd"}
+        tables.append(rows.replace({"target": {called: "target"}}))
+    pd.testing.assert_frame_equal(*tables)
+
+
 def test_31_what_goes_with_motion_in_any_shape_is_known(tmp_path):
     folder = people(tmp_path, stats.zscore(np.log(MOTION)))
     shapes = {"log": np.log, "root": np.sqrt, "rank": lambda fd: stats.rankdata(fd) / N}

@@ -284,3 +284,77 @@ def test_25_rows_are_merged_by_scan_and_all_are_judged(tmp_path, model, capsys, 
         assert f"{inside} of 30 scans with a known score lie in their intervals" in said
         assert ("do not hold" in said) == (shift > 0)
         assert json.loads(path.with_suffix(".json").read_text())["Coverage"]["Inside"] == inside
+
+
+@pytest.mark.parametrize("value", [-1.0, 999.0, -9.0, 55.0])
+def test_the_check_looks_at_a_number_that_is_cut_as_at_the_number(people, value):
+    """And finds in neither what is a value like the others."""
+    ages = np.concatenate([[value], AGES[1:]])
+    write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, age=ages, noise=AGES[::-1])
+    found = []
+    for target in ("age", "old=age>=40"):
+        assert group(people, "--analyses", "check", "--targets", target, "--covariates", "noise") == 0
+        rows = read(people, "check")
+        found.append(rows[rows["check"] == "repeated extreme value"].drop(columns="consequence").reset_index(drop=True))
+    pd.testing.assert_frame_equal(*found)
+    assert found[0].empty == (value != -1)
+
+
+REFUSED = {
+    "of no size": ({"age": [1e20, *AGES[1:]]}, ("--targets", "{}"), "which no measurement is"),
+    "words": ({"age": list("abc") * 10}, ("--targets", "{}"), "is not numeric"),
+    "missing": ({"age": [np.nan] * 30}, ("--targets", "{}"), "is missing for all 30 people"),
+    "the site": (
+        {"age": [1.0, 2.0, 3.0] * 10}, ("--targets", "{}", "--site-column", "age"), "both target and site or family"
+    ),
+    "the family": (
+        {"age": [1.0, 2.0, 3.0] * 10}, ("--targets", "{}", "--family-column", "age"), "both target and site or family"
+    ),
+    "a covariate": (
+        {"age": [1.0, 2.0, 3.0] * 10}, ("--targets", "{}", "--covariates", "age"), "both target and covariate"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["age", "old=age>=2"])
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_column_that_is_no_target_is_none_when_it_is_cut(people, capsys, kind, target):
+    """In one sentence, about the column that is there."""
+    columns, options, sentence = REFUSED[kind]
+    write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, **columns)
+    assert group(people, "--analyses", "prediction", *(option.format(target) for option in options)) == 3
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("fcpower_bids")]
+    assert sentence in said
+    assert "'age'" in said
+    assert "'old' is missing" not in said
+
+
+@pytest.mark.parametrize("left_out", ["rejected", "without a scan", "there"])
+@pytest.mark.parametrize("ids", [("5", "sub-005"), ("sub-005", "5"), ("005", "5", "sub-05"), ("5", "5", "sub-005")])
+def test_one_person_of_several_tables_is_counted_once(tmp_path, capsys, left_out, ids):
+    scanned = [person for person in PEOPLE if left_out != "without a scan" or person != "sub-005"]
+    write_series(tmp_path, people=scanned)
+    for number, name in enumerate(ids):
+        called = [name if person == "sub-005" else person for person in PEOPLE]
+        where = "participants.tsv" if number == 0 else f"phenotype/{number}.tsv"
+        write_table(tmp_path / "bids" / where, participant_id=called, **{f"score{number}": AGES})
+    (tmp_path / "out").mkdir()
+    if left_out == "rejected":
+        (tmp_path / "out" / "exclude.tsv").write_text("participant_id\nsub-005\n")
+    assert group(tmp_path, "--analyses", "check") == 0
+    n = 30 if left_out == "there" else 29
+    assert f"{n} people with scans, 30 in the phenotype tables, {n} in both" in capsys.readouterr().err
+    excluded = read(tmp_path, "excluded")
+    of_tables = excluded[excluded["reason"].str.contains("in the phenotype tables")]
+    assert len(of_tables) == (left_out != "there")
+
+
+@pytest.mark.parametrize("analysis", ["prediction", "edges"])
+@pytest.mark.parametrize("covariate", ["mean_fd", "degrees_of_freedom"])
+def test_a_covariate_that_no_scan_has_is_named(people, capsys, analysis, covariate):
+    write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, age=AGES)
+    options = ("--analyses", analysis, "--targets", "age", "--covariates", covariate, "--representations", "fc")
+    assert group(people, *options) == 3
+    said = capsys.readouterr().err
+    assert f"'{covariate}' is known of nobody" in said
+    assert "participant_id" not in said

@@ -238,6 +238,29 @@ def test_the_tangent_space_of_a_corpus_whitens_by_the_mean_of_its_people(three_t
     assert "has no FC of" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({}, ""),
+        ({"strategy": ["36P"] * 8}, "nuisance strategy list: 36P, here list: unknown."),
+        ({"task": ["nback"] * 8}, "task nback, here rest."),
+        ({"task": ["rest", "nback"] * 4, "strategy": ["36P"] * 8},
+         "task nback and rest, here rest; nuisance strategy list: 36P, here list: unknown."),
+    ],
+)  # fmt: skip
+def test_a_reference_that_was_made_otherwise_is_noted(three_targets, tmp_path, columns, said):
+    corpus = write_series(tmp_path / "corpus", MANY[:8], parcels=12, volumes=100, seed=9, **columns)
+    selected = ("--task-id", "rest", "nback") if "task" in columns else ()
+    assert group(corpus, "--analyses", "spectrum_geometry", *selected) == 0
+    chosen = tmp_path / "more.toml"
+    chosen.write_text(f'tangent_reference = "{corpus / "out"}"\n')
+    words = ("--targets", "score", "--analyses", "transform_screen", "--config-file", chosen, "--replace")
+    assert group(three_targets, *words) == 0
+    notes = json.loads((three_targets / "out" / "group" / "transform_screen.json").read_text()).get("CohortNotes", [])
+    found = [note.rpartition("otherwise: ")[2] for note in notes if "tangent_reference" in note]
+    assert found == [said] * bool(said)
+
+
 WAYS = {
     "sites held out": ("--sites", "hold-out", "--site-column", "arm"),
     "sites taken from features": ("--sites", "combat", "--site-column", "arm"),

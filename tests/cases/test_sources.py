@@ -13,6 +13,7 @@ from scipy.io import savemat
 
 import fcpower_bids
 from fcpower_bids.outputs.group import digest_cohort
+from tests.cases.cohorts import PEOPLE, write_series
 from tests.cases.people import LABELS, P, T, files, run, series_of, table, write_list, write_people
 from tests.elsewhere.sources import described, read_connectome
 from tests.elsewhere.sources import table as write_table
@@ -179,6 +180,86 @@ def test_output_folders_are_sites_and_a_person_is_a_label_at_a_site(sites, tmp_p
     folds = table(tmp_path / "out" / "group" / "held" / "folds.tsv")
     test = folds[folds["role"] == "test"].groupby(["repeat", "fold"])["participant_id"]
     assert all(len({one[4:7] for one in each}) == 1 for _, each in test)
+
+
+def test_a_cohort_in_python_knows_the_sites_of_the_command(sites, tmp_path):
+    places = (tmp_path / "out", tmp_path / "bids")
+    both = {"derivatives": (f"one={sites}/one/out", f"two={sites}/two/out"), "min_time": 0}
+    cohort = fcpower_bids.load_cohort(*places, **both)
+    assert cohort.sites.tolist() == [name[4:7] for name in cohort.names]
+    assert cohort.sites.tolist() == ["one"] * 20 + ["two"] * 12
+    scans = fcpower_bids.load_cohort(*places, per="scan", **both)
+    assert scans.sites.tolist() == cohort.sites.tolist()
+    assert fcpower_bids.load_cohort(*places, **both, site_column="score").sites.tolist()[:2] == ["0.0", "1.0"]
+    assert fcpower_bids.load_cohort(sites / "one" / "out", min_time=0).sites is None
+
+
+def test_an_encoder_that_embedded_nothing_at_the_sites_is_run_there(tmp_path):
+    """The remedy of the sentence, followed, ends it."""
+    (tmp_path / "bids").mkdir()
+    encoder = ("--encoder", "random-init", "--representations", "fc", "embedding")
+    folders = {name: tmp_path / name / "out" for name in ("one", "two")}
+    here = {name: (tmp_path / name / "bids", out, "group", *CHECK) for name, out in folders.items()}
+    for seed, name in enumerate(folders):
+        write_series(tmp_path / name, PEOPLE[:6], volumes=100, seed=seed)
+        assert run(*here[name], "-d", f"list={tmp_path / name / 'list.tsv'}").code == 0
+    words = ("group", "-d", *(f"{name}={out}" for name, out in folders.items()), *CHECK, *encoder)
+    found = run(tmp_path / "bids", tmp_path / "out", *words)
+    assert found.code == 2
+    assert "Run the group level with --encoder in each of them" in found.err
+    assert " and ".join(map(str, folders.values())) in found.err
+    for name in folders:
+        assert run(*here[name], *encoder).code == 0
+    found = run(tmp_path / "bids", tmp_path / "out", *words)
+    assert found.code == 0, found.err
+    assert len(table(tmp_path / "out" / "group" / "embedded_people.tsv")) == 12
+
+
+DECIDED = {
+    "a label": ("participant_id\tdecision\nsub-003\treject\n", "003"),
+    "a label without zeros": ("participant_id\tdecision\n4\treject\n", "004"),
+    "a recording": ("participant_id\trecording\tdecision\nsub-005\tsub-005_task-rest\treject\n", "005"),
+    "nobody who is there": ("participant_id\tdecision\nsub-777\treject\n", "777"),
+}
+
+
+@pytest.mark.parametrize("kind", DECIDED)
+def test_the_decisions_of_a_site_hold_for_its_people_alone(kind, sites, tmp_path):
+    """As a run on its folder alone obeys them: the person of this label at the other site stays."""
+    text, label = DECIDED[kind]
+    (tmp_path / "bids").mkdir()
+    shutil.copytree(sites / "one" / "out", tmp_path / "decided", symlinks=True)
+    (tmp_path / "decided" / "exclude.tsv").write_text(text)
+    words = ("group", "-d", f"one={tmp_path / 'decided'}", f"two={sites}/two/out", *CHECK)
+    found = run(tmp_path / "bids", tmp_path / "out", *words)
+    assert found.code == 0, found.err
+    everyone = {f"sub-one+{person}" for person in LABELS[:20]} | {f"sub-two+{person}" for person in LABELS[:12]}
+    assert set(people(tmp_path / "out")) == everyone - {f"sub-one+{label}"}
+    reasons = table(tmp_path / "out" / "group" / "excluded.tsv").set_index("participant_id")["reason"]
+    assert ("it is not here" in reasons[f"sub-one+{label}"]) == (label == "777")
+
+
+@pytest.mark.parametrize(("code", "exit_code"), [("iq=-1", 0), ("score=3", 0), ("-1", 0), ("IQ=-1", 3)])
+def test_a_code_for_missing_values_of_a_column_that_one_site_has(code, exit_code, tmp_path):
+    folders, iq = [], np.where(np.arange(20) == 4, -1, np.arange(20) + 90)
+    for seed, (name, columns) in enumerate({"one": {"iq": iq}, "two": {}}.items()):
+        source = write_list(tmp_path / name, LABELS[:20], seed=seed)
+        write_people(tmp_path / name / "bids", LABELS[:20], score=np.arange(20), **columns)
+        words = ("group", "-d", f"list={source}", *CHECK, "--quiet")
+        assert run(tmp_path / name / "bids", tmp_path / name / "out", *words).code == 0
+        folders.append(f"{name}={tmp_path / name / 'out'}")
+    (tmp_path / "bids").mkdir()
+    words = ("group", "-d", *folders, *PREDICT, "--targets", "iq", "score", "--missing-values", code)
+    found = run(tmp_path / "bids", tmp_path / "out", *words)
+    assert found.code == exit_code, found.err
+    if exit_code:
+        assert "Did you mean 'iq'" in found.err
+        return
+    rows = table(tmp_path / "out" / "group" / "predictions.tsv").query("observed != 'n/a'")
+    seen = rows.groupby("target")["participant_id"].agg(set)
+    missing = {"iq=-1": ("iq", "005"), "score=3": ("score", "004"), "-1": ("iq", "005")}[code]
+    assert (f"sub-one+{missing[1]}" in seen[missing[0]]) is False
+    assert "sub-one+002" in seen["iq"] & seen["score"]
 
 
 TABLES = {

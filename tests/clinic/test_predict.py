@@ -10,7 +10,7 @@ import pytest
 
 from fcpower_bids.clinic import page as prediction
 from fcpower_bids.clinic.page import fitting
-from fcpower_bids.outputs.tables import read_table, write_table
+from fcpower_bids.outputs.tables import read_json, read_table, write_table
 from tests.clinic.planted import as_arrays
 from tests.command import main
 from tests.planting.participant_outputs import make_outputs, write_participants
@@ -91,3 +91,67 @@ def test_arrays_in_place_of_tables_give_the_same_predictions(fitted, tmp_path):
     assert (tables[0]["in_training"] == "true").all()
     assert tables[0]["sha256"].nunique() == tables[1]["sha256"].nunique() == 12
     pd.testing.assert_frame_equal(*(table.drop(columns="sha256") for table in tables), check_exact=True)
+
+
+@pytest.mark.parametrize(
+    ("rejected", "gone"),
+    [
+        ({"sub-04": ["ses-a", "ses-b"]}, {}),
+        ({"sub-04": ["ses-a"]}, {}),
+        ({"sub-04": ["ses-b"], "sub-03": ["ses-a"]}, {}),
+        ({}, {"sub-04": ["ses-a"]}),
+    ],
+)
+def test_a_prediction_is_kept_as_long_as_its_scan_takes_part(fitted, tmp_path, rejected, gone):
+    """Asked for one person after others were rejected: what one run for everyone writes now."""
+    tables = {}
+    for folder in ("some", "all"):
+        settings = make_outputs(tmp_path / folder, people=6, sessions="ab")
+        for path in settings.output_dir.rglob("*_qc.tsv"):
+            write_table(path, read_table(path).assign(volumes=40, dummy_volumes=0, censored_volumes=0))
+        words = ["predict", str(fitted[1]), str(settings.output_dir), "--accept-no-skill"]
+        assert main(words) == 0
+        rows = "".join(f"{person}\t{one}\n" for person, each in rejected.items() for one in each)
+        (settings.output_dir / "exclude.tsv").write_text("participant_id\tsession\n" + rows)
+        for person, each in gone.items():
+            for one in each:
+                shutil.rmtree(settings.output_dir / person / one)
+        assert main([*words, *(["--participant-label", "01"] if folder == "some" else [])]) in (0, 4, 5)
+        name = fitted[1].name.removesuffix("_model")
+        pages = [path.read_text() for path in sorted(settings.output_dir.glob(f"sub-*_{name}.html"))]
+        predicted, beside = (
+            read_table(settings.output_dir / "group" / "predicted" / f"{name}{end}.tsv") for end in ("", "_reference")
+        )
+        beside = beside.sort_values(["scan", "measure"], ignore_index=True)
+        tables[folder] = predicted, beside, ["There is no prediction" in page for page in pages]
+    *some, pages = tables["some"]
+    for table, other in zip(some, tables["all"], strict=False):
+        pd.testing.assert_frame_equal(table, other, rtol=1e-12)
+    assert pages == tables["all"][2]
+    assert len(pages) == 6
+
+
+@pytest.mark.parametrize(
+    ("target", "cut", "said"),
+    [
+        ("old=score>=6", ["score", 6.0], "old (1.0: score of 6 or more): "),
+        ("late=score>=-1.5", ["score", -1.5], "late (1.0: score of -1.5 or more): "),
+        ("two", None, "two: "),
+    ],
+)
+def test_a_class_that_was_cut_is_named_by_what_it_was_cut_from(tmp_path, target, cut, said):
+    settings = make_outputs(tmp_path, people=12, sessions="a")
+    score = [value - 8 * (cut is not None and cut[1] < 0) for value in TARGET]
+    write_participants(tmp_path / "bids" / "participants.tsv", 12, score=score, two=[value // 6 for value in TARGET])
+    places = [str(tmp_path / "bids"), str(settings.output_dir), "group"]
+    asked = ASKED.replace("score --covariates age sex", target)
+    assert main([*places, *asked.split(), *QUICK.split()]) == 0
+    for path in settings.output_dir.rglob("*_qc.tsv"):
+        write_table(path, read_table(path).assign(volumes=40, dummy_volumes=0, censored_volumes=0))
+    (model,) = (settings.output_dir / "group" / "models").iterdir()
+    card = read_json(model / "model.json")
+    assert [card.get(key) for key in ("CutColumn", "CutAt")] == (cut or [None, None])
+    assert main(["predict", str(model), str(settings.output_dir), "--accept-no-skill"]) == 0
+    page = html.unescape(next(settings.output_dir.glob("sub-03_target-*.html")).read_text())
+    assert said in page
+    assert ("or more)</" in page) == (cut is not None)

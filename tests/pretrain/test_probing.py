@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import HELD_OUT, find_in_training
+from fcpower_bids.notebook import load_cohort
 from fcpower_bids.outputs.tables import read_series
 from fcpower_bids.pretrain import engine
 from fcpower_bids.pretrain.selection import REPEATS, SELECT, split_families
@@ -172,10 +173,35 @@ def test_without_targets_identification_chooses_and_what_cannot_be_is_said(folde
     assert main([*map(str, words)]) == 0
     capsys.readouterr()
     for options, code, said in (
-        (("--probe", folder / "other", "--targets", "missing"), 3, "There is no column 'missing'"),
+        (("--probe", folder / "other", "--targets", "missing"), 3, "No phenotype table has a column 'missing'"),
         (("--probe", folder / "none"), 3, "does not exist"),
         (("--probe", folder / "other", *own), 3, "88 scans of probe are in the corpus too"),
         (("--probe", folder / "other", "--window", "64"), 3, "and 40 are needed"),
     ):
         assert run_pretrain(folder, *corpus, *options, out="third") == code
         assert said in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("shipped", "named"), [("hcp58", "{0} {1}"), ("g=hcp58", "g={0},{1}"), ("score hcp58", "score {0} {1}")]
+)
+def test_a_shipped_set_is_its_columns_that_are_there(folder, run, tmp_path, shipped, named):
+    columns = ("PicSeq_Unadj", "CardSort_Unadj")
+    table = pd.read_csv(folder / "people" / "participants.tsv", sep="\t")
+    noise = np.random.default_rng(3).standard_normal((len(table), 2)) / 5
+    table[list(columns)] = table[["score"]].to_numpy() + noise
+    table.drop(columns="score").to_csv(tmp_path / "hcp.tsv", sep="\t", index=False)
+    words = ("--corpus", run / "corpus", "--probe", folder / "other", "--phenotypes", tmp_path / "hcp.tsv", "--targets")
+    found = {}
+    for number, targets in enumerate((shipped, named.format(*columns))):
+        out = f"{tmp_path.name}_{number}"
+        assert run_pretrain(folder, *words, *targets.split(), out=out) == 0
+        card = json.loads((folder / out / "encoder" / "model" / "config.json").read_text())
+        found[number] = read_log(folder / out / "encoder")[PROBED], card["selection"]
+    pd.testing.assert_frame_equal(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]
+    targets = tuple(shipped.split())
+    cohort = load_cohort(
+        folder / "other", folder / "people", targets=targets, phenotypes=(tmp_path / "hcp.tsv",), min_time=0
+    )
+    assert cohort.choices.targets == tuple(named.format(*columns).split())

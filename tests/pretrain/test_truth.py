@@ -168,6 +168,41 @@ def test_unchanged_tables_are_not_read_again_and_what_is_said_of_them_is_kept_up
     np.testing.assert_allclose(kernel[np.ix_(order, order)], fresh, rtol=0, atol=2e-7)
 
 
+IDS = [f"sub-{i:02d}" for i in range(16)]
+PLACES = {
+    "named": ({"named": IDS}, 0, ""),
+    "named, beside a table without it": ({"named": IDS, "bids": None}, 0, ""),
+    "half in each": ({"named": IDS[:8], "bids": IDS[8:]}, 0, ""),
+    "of the dataset": ({"bids": IDS}, 0, ""),
+    "nowhere": ({}, 3, "has a column 'house'"),
+    "in no table": ({"bids": None}, 3, "has a column 'house'"),
+    "of others": ({"named": [f"sub-x{i}" for i in range(16)]}, 3, "known of nobody whose series are here"),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_families_and_sites_are_those_of_the_tables_that_are_named_too(tmp_path, tables, place, capsys):
+    holders, code, said = PLACES[place]
+    houses = {person: f"h{number // 2}" for number, person in enumerate(IDS)}
+    paths = {"named": tmp_path / "fam.tsv", "bids": tmp_path / "bids" / "participants.tsv"}
+    for name, people in holders.items():
+        rows = pd.DataFrame({"participant_id": people or IDS, "age": range(len(people or IDS))})
+        if people:
+            rows = rows.assign(
+                house=[houses.get(person, "h") for person in people], town=[person[-1] for person in people]
+            )
+        rows.drop(columns="age" if len(holders) > 1 else []).to_csv(paths[name], sep="\t", index=False)
+    words = ("--family-column", "house", "--site-column", "town")
+    words += ("--phenotypes", paths["named"]) if "named" in holders else ()
+    assert run_pretrain(tmp_path, *words, quick=PACKED) == code
+    assert said in capsys.readouterr().err
+    if not code:
+        packed = packed_table(tmp_path)
+        people = "sub-" + packed["subject"].astype(str).str.zfill(2)
+        assert packed["family"].tolist() == [houses[person] for person in people]
+        assert packed["site"].astype(str).tolist() == people.str[-1].tolist()
+
+
 def test_a_table_or_a_repetition_time_that_cannot_be_is_named(tmp_path, unpacked, capsys):
     path = next(iter(unpacked.values()))
     sidecar = path.with_suffix(".json")

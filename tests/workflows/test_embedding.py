@@ -94,7 +94,7 @@ def test_a_slip_of_ours_is_no_fault_of_a_series(listed, monkeypatch, capsys):
 def test_an_encoder_of_which_nothing_is_stored_is_refused(listed, capsys):
     source = ("-d", f"list={listed / 'list.tsv'}", "--analyses", "spectrum_geometry", "--quiet")
     assert main([str(listed / "bids"), str(listed / "out"), "group", *source, "--encoder", "brainlm-111m"]) == 2
-    assert "holds no embedding by --encoder brainlm-111m" in capsys.readouterr().err
+    assert "There is no embedding by --encoder brainlm-111m in" in capsys.readouterr().err
 
 
 def test_only_what_the_command_selects_is_embedded(listed):
