@@ -33,6 +33,8 @@ FEWEST_PERMUTATIONS = 20
 """Fewer cannot give a p below 0.05."""
 FEW_PEOPLE, FEW_FOLDS = 100, 10
 """Fewer people or distinct folds get a caution."""
+FEWEST_SHUFFLED = 4
+"""People whose shuffles can give a p below 0.05: 1 / 4! is, 1 / 3! is not."""
 FEWEST_DIFFERENT = 6
 """People for whom sign flips can give a p below 0.05: 2 / 2^6 is, 2 / 2^5 is not."""
 

@@ -15,6 +15,8 @@ from fcpower_bids.outputs.group import ENDINGS
 from fcpower_bids.reports.charts import draw_rows
 from fcpower_bids.reports.cohort.chapters import ANSWERS, CHAPTERS, NOTE, make_chapter, say_left_out
 from fcpower_bids.reports.cohort.findings import (
+    FEWEST_PERMUTATIONS,
+    FEWEST_SHUFFLED,
     FOUND,
     NOT_DECIDED,
     NOT_FOUND,
@@ -210,11 +212,13 @@ def _sentences(targets: list[Finding], tables: GroupTables, further: Sequence[tu
     if len(rows):
         best, share = rows.iloc[0], percent(rows["accuracy"].iloc[0])
         within = "" if missing(best["accuracy_within"]) else f", {percent(best['accuracy_within'])} within the own site"
-        lines.append(
-            f"No person is identified better than by chance (at most {share} of the searches find the person)."
-            if best["p_permutation"] >= SIGNIFICANT
-            else f"{tables.title(best['representation'])} identifies {share} of the scans{within}."
-        )
+        line = f"{tables.title(best['representation'])} identifies {share} of the scans{within}."
+        if best["p_permutation"] >= SIGNIFICANT:
+            few = "permutations" if best["n_permutations"] < FEWEST_PERMUTATIONS else ""
+            few = "people" if best["n_people"] < FEWEST_SHUFFLED else few
+            line = "No person is identified better than by chance" if not few else f"The {few} are too few to decide"
+            line += f"{' on identification' if few else ''} (at most {share} of the searches find the person)."
+        lines.append(line)
     lines += [text for _, text, anchor in further if anchor == "edges" and (not lines or text.startswith(ANSWERS))]
     if not lines and further:  # what only describes the cohort is no answer
         lines = list(dict.fromkeys(text for _, text, anchor in further if anchor not in ("motion", "spectrum")))

@@ -173,6 +173,11 @@ def test_a_share_that_chance_gives_is_no_identification(outputs, tmp_path):
     frame = read_table(tables.path("identification"))
     write_table(tables.path("identification"), frame.assign(p_permutation=0.4))
     assert judge_cohort(tables).headline.startswith("No person is identified better than by chance (at most ")
+    for few, word in (({"n_permutations": 9}, "permutations"), ({"n_people": 3}, "people")):
+        write_table(tables.path("identification"), frame.assign(p_permutation=0.1, **few))
+        said = judge_cohort(GroupTables(settings)).headline
+        assert said.startswith(f"The {word} are too few to decide on identification (at most ")
+    write_table(tables.path("identification"), frame.assign(p_permutation=0.4))
     frame = read_table(tables.path("qcfc_summary"))
     write_table(tables.path("qcfc_summary"), frame.assign(distance_rho=-0.0001))
     text = write_group_report(settings)[0].read_text()
