@@ -45,7 +45,9 @@ class Finding:
 
     target: str
     score: str  # ``r`` or ``auc``
-    summary: pd.DataFrame  # its rows of ``prediction_summary`` without encoders trained on these people, the best first
+    # its rows of ``prediction_summary`` without encoders trained on these people, the best first: the smallest p,
+    # of equals the highest score
+    summary: pd.DataFrame
     leading: str  # the column of ``summary`` that says which is the best
     state: str  # whether the best of the permutation tests, corrected for representations and targets, is significant
     p: float = math.nan  # that p; NaN where there was no test
@@ -104,9 +106,9 @@ def find_targets(tables: GroupTables) -> list[Finding]:
         if seen.all():
             findings.append(Finding(name, score, part.reset_index(drop=True), leading, ONLY_SEEN))
             continue
-        ranked = part[~seen].sort_values(leading, ascending=False, na_position="last", kind="stable")
+        ranked = part[~seen].sort_values(["p_max_targets", leading], ascending=[True, False], kind="stable")
         ranked = ranked.reset_index(drop=True)
-        p, few = float(ranked["p_max_targets"].min()), ranked["n_permutations"].max() < FEWEST_PERMUTATIONS
+        p, few = float(ranked["p_max_targets"].iloc[0]), ranked["n_permutations"].max() < FEWEST_PERMUTATIONS
         state = FOUND if p < SIGNIFICANT else NOT_TESTED if missing(p) else NOT_DECIDED if few else NOT_FOUND
         pairs, known, site = own_rows(comparisons, name), own_rows(baselines, name), sites.get(name, {})
         if len(pairs):
@@ -164,7 +166,7 @@ def answer(finding: Finding, tables: GroupTables) -> str:
     n = int(finding.summary["n_permutations"].max())
     if missing(score):
         return f"No score is defined (constant predictions or one class): {finding.target} cannot be judged"
-    needed = float(finding.summary["score_needed"].max())
+    needed = float(finding.summary["score_needed"].iloc[0])
     tests = (int(finding.summary["p_max"].notna().sum()), "representation"), (finding.questions, "target")
     corrected = " and ".join(count(number, what) for number, what in tests if number > 1)
     about = [

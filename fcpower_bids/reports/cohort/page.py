@@ -312,8 +312,8 @@ def targets_by_representation(findings: Sequence[Finding], tables: GroupTables) 
         without = _score_cell(None if added is None else added.alone)
         rows.append((Cell(finding.target), Cell(finding.label + over), *cells, Cell(verdict + p), without))
     text = (
-        "The best representation of a target is bold. The p of the verdict is corrected for the number of "
-        "representations and targets. Without a scan: the best of the site, and of all that is known together."
+        "The best representation of a target is bold: that with the smallest p, of equals with the highest score. The "
+        "p of the verdict is its own, corrected for the number of representations and targets. Without a scan: the best of the site, and of all that is known together."
     )
     header = ("Target", "Score", *map(tables.title, names), "Verdict", "Without a scan")
     return Grid("", text, header, tuple(rows), tables.links("prediction_summary", "prediction_baselines"))

@@ -105,6 +105,25 @@ def test_the_score_that_leads_is_the_one_the_table_names(outputs, tmp_path, rank
     assert f"with {'FC,' if ranked_by == 'fold_mean' else 'FC^0.35,'}" in verdict.findings[0][1][0]
 
 
+def test_score_p_and_score_needed_are_of_the_same_representation(outputs, tmp_path):
+    settings = copy_of(outputs, tmp_path, "prediction", "prediction_summary", "comparisons")
+    path = settings.output_dir / "group" / "prediction_summary.tsv"
+    summary = read_table(path)
+    names = list(dict.fromkeys(summary["representation"]))
+    for column, values in (
+        ("r_pooled_mean", (0.2, 0.3, 0.1)),
+        ("p_max_targets", (0.025, 0.05, 0.5)),
+        ("score_needed", (0.15, 0.35, 0.73)),
+    ):
+        summary[column] = summary["representation"].map(dict(zip(names, values, strict=True)))
+    write_table(path, summary)
+    verdict = judge_cohort(GroupTables(settings))
+    said = verdict.findings[0][1][0]
+    assert said.startswith("r 0.20 with FC, p = 0.025 (")
+    assert "chance stays below 0.15 in" in said
+    assert [cell.best for cell in verdict.overview.rows[0][2:5]] == [True, False, False]
+
+
 def test_the_comparison_that_counts_is_that_of_the_power_with_fc(outputs):
     table = read_table(outputs[1].path("comparisons")).set_index(["target", "representation", "reference"])
     for finding in find_targets(outputs[1]):
