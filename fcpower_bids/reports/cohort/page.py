@@ -22,6 +22,7 @@ from fcpower_bids.reports.cohort.findings import (
     NOT_FOUND,
     NOT_TESTED,
     ONLY_SEEN,
+    UNDEFINED,
     Finding,
     answer,
     describe_finding,
@@ -60,6 +61,7 @@ STATES = {
     NOT_FOUND: ("nothing found", "Nothing predicts {} detectably.", "Nothing beyond the site was shown for {}."),
     NOT_DECIDED: ("not decided: too few permutations", *("For {} the permutations are too few to decide.",) * 2),
     NOT_TESTED: ("not tested against chance", *("Whether {} can be predicted was not tested against chance.",) * 2),
+    UNDEFINED: ("no score is defined", *("For {} no score is defined.",) * 2),
     ONLY_SEEN: (
         "no score: encoders trained on these people",
         *("For {} there is no score: every encoder was trained on these people.",) * 2,
@@ -313,7 +315,8 @@ def targets_by_representation(findings: Sequence[Finding], tables: GroupTables) 
         rows.append((Cell(finding.target), Cell(finding.label + over), *cells, Cell(verdict + p), without))
     text = (
         "The best representation of a target is bold: that with the smallest p, of equals with the highest score. The "
-        "p of the verdict is its own, corrected for the number of representations and targets. Without a scan: the best of the site, and of all that is known together."
+        "p of the verdict is its own, corrected for the number of representations and targets. Without a scan: "
+        "the best of the site, and of all that is known together."
     )
     header = ("Target", "Score", *map(tables.title, names), "Verdict", "Without a scan")
     return Grid("", text, header, tuple(rows), tables.links("prediction_summary", "prediction_baselines"))

@@ -18,6 +18,8 @@ from fcpower_bids.reports.cohort.findings import (
     FOUND,
     NOT_FOUND,
     NOT_TESTED,
+    Finding,
+    answer,
     describe_finding,
     find_targets,
     smallest_correlation,
@@ -122,6 +124,37 @@ def test_score_p_and_score_needed_are_of_the_same_representation(outputs, tmp_pa
     assert said.startswith("r 0.20 with FC, p = 0.025 (")
     assert "chance stays below 0.15 in" in said
     assert [cell.best for cell in verdict.overview.rows[0][2:5]] == [True, False, False]
+
+
+def test_what_has_no_score_has_no_verdict_and_no_power(outputs, tmp_path):
+    settings = copy_of(outputs, tmp_path, "prediction", "prediction_summary", "comparisons")
+    paths = [settings.output_dir / "group" / f"{name}.tsv" for name in ("prediction_summary", "comparisons")]
+    summary, comparisons = map(read_table, paths)
+    scored = summary.assign(n_scored=2)
+    write_table(paths[0], scored)
+    write_table(paths[1], comparisons.assign(mean_difference=0.0, ci_low=0.0, ci_high=0.0, p_two_sided=1.0))
+    planted = judge_cohort(GroupTables(settings)).findings[0][1]
+    assert planted[1].startswith("Over 2 of 10 small folds: mean r ")
+    (difference,) = (text for text in planted if text.startswith("No evidence that"))
+    assert "threshold" not in difference
+    assert difference.endswith("p = 1.000).")
+    scores = [name for name in summary if name.startswith(("r_", "auc_", "p_", "score_"))]
+    planted_rows = summary["target"] == "planted"
+    scored.loc[planted_rows, scores] = np.nan
+    write_table(paths[0], scored)
+    verdict = judge_cohort(GroupTables(settings))
+    assert "For planted no score is defined." in verdict.headline
+    assert verdict.overview.rows[0][5].text == "no score is defined"
+    assert verdict.findings[0][1][0].startswith("No score is defined (constant")
+    assert "not tested" not in str(verdict)
+
+
+def test_the_site_alone_is_said_where_it_has_a_score(outputs):
+    row = {"representation": "fc", "r_pooled_mean": 0.1, "score_needed": 0.3, "p_max": 0.5, "n_permutations": 39}
+    for score, said in ((np.nan, "nothing beyond the site was shown"), (0.2, "; the site ('site') alone gives 0.20")):
+        site = {"Columns": ["site"], "Score": score}
+        finding = Finding("score", "r", pd.DataFrame([row]), "r_pooled_mean", NOT_FOUND, 0.5, site=site)
+        assert answer(finding, outputs[1]).endswith(said)
 
 
 def test_the_comparison_that_counts_is_that_of_the_power_with_fc(outputs):
