@@ -124,9 +124,15 @@ class GroupTables:
         return self._frames[name]
 
     def facts(self, name: str) -> dict[str, Any]:
-        """Read a sidecar; nothing where there is none."""
+        """Read a sidecar; nothing where there is none, or a broken one."""
         path = self.settings.results / f"{name}.json"
-        return read_json(path) if path.is_file() and name not in self._outdated else {}
+        if path.name in self.problems or not path.is_file() or name in self._outdated:
+            return {}
+        try:
+            return read_json(path)
+        except DatasetError:
+            self.problems[path.name] = f"{path.name} cannot be read as JSON. {REMEDY}"
+            return {}
 
     def links(self, *names: str) -> Sources:
         """Names and addresses of those tables that are there."""

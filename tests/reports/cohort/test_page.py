@@ -206,6 +206,19 @@ def test_a_broken_table_does_not_take_the_page_with_it(outputs, tmp_path, name, 
     assert "identifies" in text
 
 
+@pytest.mark.parametrize("name", ["null", "predictions", "prediction"])
+def test_a_broken_sidecar_is_named_and_costs_no_verdict(outputs, tmp_path, name):
+    settings = copy_of(outputs, tmp_path, name, "prediction", "prediction_summary", "comparisons", "identification")
+    path = settings.output_dir / "group" / f"{name}.json"
+    path.write_text(path.read_text()[: path.stat().st_size // 2])
+    page, lines = write_group_report(settings)
+    problem = f"{name}.json cannot be read as JSON. Run the group level again. What it would show is left out."
+    assert problem in page.read_text()
+    assert lines[0].startswith("planted: r ")
+    verdict = judge_cohort(GroupTables(settings))
+    assert verdict.headline.startswith("planted can be predicted better than chance.")
+
+
 def test_a_target_that_some_lack_is_not_told_of_everybody(outputs, tmp_path):
     settings = copy_of(outputs, tmp_path, "prediction", "prediction_summary")
     tables = GroupTables(settings)
