@@ -360,9 +360,19 @@ def _describe_searches(row: pd.Series, tables: GroupTables) -> str:
     if row["p_people"] < SIGNIFICANT:
         return f"{later} identifies {'better' if row['difference'] > 0 else 'worse'} than {earlier} ({tested})."
     power = describe_power(100 * (row["ci_high"] - row["ci_low"]) / 2, 0, " points")
-    if row["only_representation"] + row["only_reference"] < FEWEST_DIFFERENT:
+    if _differing(row, tables) < FEWEST_DIFFERENT:
         power = f"; {FEWEST_DIFFERENT} people at least must differ for a p below {SIGNIFICANT:g}"
     return f"No evidence that {later} and {earlier} differ ({tested}){power}."
+
+
+def _differing(row: pd.Series, tables: GroupTables) -> float:
+    """People whom one of two representations finds more often than the other; searches where the table is not there."""
+    scans = tables.rows("identification_scans")
+    if scans.empty:
+        return float(row["only_representation"] + row["only_reference"])
+    found = scans.groupby(["representation", "participant_id"])["credit"].sum().unstack(level=0)
+    both = found.reindex(columns=[row["representation"], row["reference"]])
+    return int(both.diff(axis=1).abs().gt(1e-9).any(axis=1).sum())
 
 
 def seen_rows(rows: pd.DataFrame) -> pd.Series:

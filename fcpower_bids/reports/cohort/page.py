@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from fcpower_bids.errors import Incomplete
 from fcpower_bids.outputs.group import ENDINGS
-from fcpower_bids.reports.charts import draw_rows
+from fcpower_bids.reports.charts import draw_rows, short
 from fcpower_bids.reports.cohort.chapters import ANSWERS, CHAPTERS, NOTE, make_chapter, say_left_out
 from fcpower_bids.reports.cohort.findings import (
     FEWEST_PERMUTATIONS,
@@ -35,6 +35,7 @@ from fcpower_bids.reports.cohort.findings import (
 )
 from fcpower_bids.reports.cohort.methods import group_methods, read_choices
 from fcpower_bids.reports.cohort.tables import (
+    REMEDY,
     SIGNIFICANT,
     Cell,
     Grid,
@@ -145,6 +146,9 @@ def judge_cohort(tables: GroupTables, sections: Sequence[Section] = ()) -> Group
     except Exception as error:
         verdict = GroupVerdict("stop", f"The tables could not be summed up. {tables.explain(error, 'summary')}")
     broken = tuple(f"{problem} What it would show is left out." for problem in tables.problems.values())
+    if lost := tables.lost():
+        sentence = f"{listed(lost, MOST_NAMED)}: no longer in the folder, so what it would show is left out. {REMEDY}"
+        broken += (sentence,)
     broken += tuple(f"A part of this page is missing. {failure}" for failure in tables.failures.values())
     level = "caution" if broken and verdict.level == "ok" else verdict.level
     return replace(verdict, level=level, cautions=broken + verdict.cautions)
@@ -262,16 +266,20 @@ def _draw_scores(findings: Sequence[Finding], tables: GroupTables) -> Panel:
     for finding in findings:
         shown = finding.summary.sort_values(first.tested, ascending=False, kind="stable")
         names = list(map(tables.title, shown["representation"]))
-        titles += [f"{finding.target}, {name}" if len(findings) > 1 else name for name in names]
+        target = finding.target  # what is too long is cut here, where the representation stays
+        titles += [f"{short(target, max(8, 32 - len(name)))}, {name}" if len(findings) > 1 else name for name in names]
         rows.append(shown.assign(chance=first.chance)[[first.tested, "chance", "score_needed", "p_max_targets"]])
         scores = ", ".join(map("{} {}".format, names, map(show_number, shown[first.tested])))
         numbers.append(f"{finding.target}: {scores}")
     label = f"{first.label} {'within sites' if first.is_within else 'of all predictions together'}"
-    svg = draw_rows(titles, {"": pd.concat(rows).to_numpy(dtype=float)}, [label], [first.chance])
-    text = (
-        "The line of a row covers what chance gives in 95 of 100 cohorts; triangles: better than chance, "
-        "corrected for representations and targets (p < 0.05). Dashed: guessing."
-    )
+    drawn = pd.concat(rows)
+    svg = draw_rows(titles, {"": drawn.to_numpy(dtype=float)}, [label], [first.chance])
+    text = "Dashed: guessing."
+    if drawn["score_needed"].notna().any():
+        text = (
+            "The line of a row covers what chance gives in 95 of 100 cohorts; triangles: better than chance, "
+            f"corrected for representations and targets (p < {SIGNIFICANT:g}). {text}"
+        )
     alt = f"{label}, by target. {'; '.join(numbers)}."
     return Panel(f"Prediction ({first.label})", text, svg, alt, sources=tables.links("prediction_summary"))
 

@@ -106,6 +106,11 @@ class GroupTables:
         left_out = {*self.rows("left_out").get("analysis", ())}
         return tuple(name for name in FinishedAnalyses(self.settings.results).names if name not in left_out)
 
+    def lost(self) -> list[str]:
+        """Tables that an analysis wrote which are no longer there."""
+        tables = FinishedAnalyses(self.settings.results).tables_of(self.done)
+        return [path.name for path in map(self.path, sorted(tables)) if not path.is_file()]
+
     @cached_property
     def _outdated(self) -> frozenset[str]:
         """Tables of analyses of other people, data or choices: they stay in the folder, and no page shows them."""

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from fcpower_bids.outputs.tables import read_table, write_table
+from fcpower_bids.outputs.tables import read_table, write_json, write_table
 from fcpower_bids.reports.cohort.chapters import fold_parcels
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
@@ -21,6 +21,7 @@ from fcpower_bids.reports.cohort.findings import (
     Finding,
     answer,
     describe_finding,
+    describe_identification,
     find_targets,
     smallest_correlation,
 )
@@ -155,6 +156,26 @@ def test_the_site_alone_is_said_where_it_has_a_score(outputs):
         site = {"Columns": ["site"], "Score": score}
         finding = Finding("score", "r", pd.DataFrame([row]), "r_pooled_mean", NOT_FOUND, 0.5, site=site)
         assert answer(finding, outputs[1]).endswith(said)
+
+
+def test_people_who_differ_are_counted_and_not_their_searches(outputs, tmp_path):
+    settings = copy_of(outputs, tmp_path, "identification", "identification_scans", "identification_comparisons")
+    paths = [GroupTables(settings).path(f"identification_{name}") for name in ("scans", "comparisons")]
+    scans = read_table(paths[0])
+    comparisons = read_table(paths[1]).assign(p_people=0.25, only_representation=8, only_reference=0)
+    three = scans["participant_id"].isin(sorted(set(scans["participant_id"]))[:3]) & (scans["representation"] == "fc")
+    write_table(paths[0], scans.assign(credit=(~three).astype(float)))
+    write_table(paths[1], comparisons)
+    said = describe_identification(GroupTables(settings))
+    assert any(text.endswith("; 6 people at least must differ for a p below 0.05.") for text in said)
+
+
+def test_a_table_that_went_is_named(outputs, tmp_path):
+    settings = copy_of(outputs, tmp_path, "prediction", "prediction_summary")
+    entry = {"key": "x", "files": {"prediction.tsv": "x", "prediction_summary.tsv": "x", "comparisons.tsv": "x"}}
+    write_json(settings.output_dir / "group" / "analyses.json", {"prediction": entry})
+    verdict = judge_cohort(GroupTables(settings))
+    assert verdict.cautions[0].startswith("comparisons.tsv: no longer in the folder")
 
 
 def test_the_comparison_that_counts_is_that_of_the_power_with_fc(outputs):
@@ -383,6 +404,20 @@ def test_a_line_reaches_from_guessing_to_the_score_that_is_needed(figures):
     assert len(lengths) == len(rows) > 0
     significant = [one for one in parts(panel, "g") if one.get("fill") == "#0072B2"]
     assert len(list(significant[0])) == (rows["p_max_targets"] < 0.05).sum()
+
+
+def test_a_long_name_leaves_its_representation_and_no_line_is_explained_that_is_not_there(outputs, tmp_path):
+    settings = copy_of(outputs, tmp_path, "prediction", "prediction_summary")
+    path = settings.output_dir / "group" / "prediction_summary.tsv"
+    summary = read_table(path)
+    summary["target"] = summary["target"].replace("planted", "a name that is longer than a row has room for")
+    write_table(path, summary.assign(score_needed=np.nan, p_max_targets=0.5))
+    tables = GroupTables(settings)
+    panel = first_figures(find_targets(tables), tables)[0]
+    rows = ["".join(one.itertext()).partition("…, ") for one in parts(panel, "text")]
+    named = {name[:4] for target, _, name in rows if target.startswith("a name that is lon")}
+    assert named == {"FC", "FC0.", "embe"}  # the exponent is set higher
+    assert panel.text == "Dashed: guessing."
 
 
 def test_marks_of_identification_lie_at_the_accuracy(figures):
