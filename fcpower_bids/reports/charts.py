@@ -250,6 +250,8 @@ def _ends(values: np.ndarray) -> np.ndarray:
 
 def spaced(places: np.ndarray) -> list[float]:
     """Choose ticks from ascending positive numbers whose labels do not touch on a logarithmic axis; the ends stay."""
+    if not len(places):
+        return []
     room, chosen = np.log(places[-1] / places[0]) / MOST_TICKS, [float(places[0])]
     for place in places[1:-1]:
         if min(np.log(place / chosen[-1]), np.log(places[-1] / place)) >= room:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.errors import DatasetError, FcPowerError
+from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.outputs.names import SLICES, preview_path
 from fcpower_bids.outputs.recording import COVERAGE_TABLE as COVERAGE
 from fcpower_bids.outputs.recording import SPECTRUM_TABLE as SPECTRUM
@@ -93,7 +94,8 @@ def make_panels(account: Account, view: View, settings: Settings) -> list[Panel]
         except Exception as error:
             reason = explain(error, settings.output_dir, f"{account.name}_page")
             failure = "" if isinstance(error, FcPowerError) else reason
-            panels.append(Panel(name, f"This panel could not be drawn: {reason}", failure=failure))
+            shown = describe_without_folders(reason, known_folders(settings.output_dir))
+            panels.append(Panel(name, f"This panel could not be drawn: {shown}", failure=failure))
     return panels
 
 

@@ -139,6 +139,7 @@ def test_a_broken_file_costs_its_panel_only_and_is_named(copied):
             path.write_text(text)
             path.with_suffix(".npy").unlink(missing_ok=True)
     next(settings.output_dir.rglob("sub-02_ses-b*coverage_bold.json")).write_text("{")
+    next(settings.output_dir.rglob("sub-02_ses-b*_eigenvalues.tsv")).write_text("")
     next(settings.output_dir.rglob("sub-02_ses-a*_eigenvalues.tsv")).unlink()
     text = write()[0].read_text(encoding="utf-8")
     assert "This panel could not be drawn" in text
@@ -146,6 +147,7 @@ def test_a_broken_file_costs_its_panel_only_and_is_named(copied):
     assert "lacks the columns" in text
     assert "is not valid JSON" in text
     assert "_eigenvalues.tsv is missing" in text
+    assert str(settings.output_dir) not in text
     assert "Power spectrum" in text
 
 

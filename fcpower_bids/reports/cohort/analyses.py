@@ -250,7 +250,7 @@ def _say_exponent(tables: GroupTables) -> Iterator[str]:
         ends = f", {percent(bound)} of them at an end of the search, so the optimum may lie outside" if bound else ""
         yield (
             f"{target} ({criterion}): the folds choose α = {middle:.2f} (median; quartiles {low:.2f} to {high:.2f})"
-            f"{ends}; its score is {gain:+.3f} relative to α = {ALPHA_STAR:g}."
+            f"{ends}; its score is {'not defined' if missing(gain) else f'{gain:+.3f}'} relative to α = {ALPHA_STAR:g}."
         )
 
 

@@ -27,12 +27,14 @@ from fcpower_bids.reports.cohort.tables import (
 from fcpower_bids.reports.page import count, show_number
 
 FOUND, NOT_FOUND, NOT_DECIDED, NOT_TESTED = "found", "not found", "not decided", "not tested"
-ONLY_SEEN = "only seen"
-"""Every representation is of an encoder that was trained on these people."""
+UNDEFINED, ONLY_SEEN = "undefined", "only seen"
+"""No score, thus no p; every representation is of an encoder that was trained on these people."""
 FEWEST_PERMUTATIONS = 20
 """Fewer cannot give a p below 0.05."""
 FEW_PEOPLE, FEW_FOLDS = 100, 10
 """Fewer people or distinct folds get a caution."""
+FEWEST_SHUFFLED = 4
+"""People whose shuffles can give a p below 0.05: 1 / 4! is, 1 / 3! is not."""
 FEWEST_DIFFERENT = 6
 """People for whom sign flips can give a p below 0.05: 2 / 2^6 is, 2 / 2^5 is not."""
 
@@ -43,7 +45,9 @@ class Finding:
 
     target: str
     score: str  # ``r`` or ``auc``
-    summary: pd.DataFrame  # its rows of ``prediction_summary`` without encoders trained on these people, the best first
+    # its rows of ``prediction_summary`` without encoders trained on these people, the best first: the smallest p,
+    # of equals the highest score
+    summary: pd.DataFrame
     leading: str  # the column of ``summary`` that says which is the best
     state: str  # whether the best of the permutation tests, corrected for representations and targets, is significant
     p: float = math.nan  # that p; NaN where there was no test
@@ -102,10 +106,14 @@ def find_targets(tables: GroupTables) -> list[Finding]:
         if seen.all():
             findings.append(Finding(name, score, part.reset_index(drop=True), leading, ONLY_SEEN))
             continue
-        ranked = part[~seen].sort_values(leading, ascending=False, na_position="last", kind="stable")
+        ranked = part[~seen].sort_values(["p_max_targets", leading], ascending=[True, False], kind="stable")
         ranked = ranked.reset_index(drop=True)
-        p, few = float(ranked["p_max_targets"].min()), ranked["n_permutations"].max() < FEWEST_PERMUTATIONS
-        state = FOUND if p < SIGNIFICANT else NOT_TESTED if missing(p) else NOT_DECIDED if few else NOT_FOUND
+        p, n_permutations = float(ranked["p_max_targets"].iloc[0]), ranked["n_permutations"].max()
+        if missing(p):
+            state = UNDEFINED if n_permutations > 0 or ranked[leading].isna().all() else NOT_TESTED
+        else:
+            few = n_permutations < FEWEST_PERMUTATIONS
+            state = FOUND if p < SIGNIFICANT else NOT_DECIDED if few else NOT_FOUND
         pairs, known, site = own_rows(comparisons, name), own_rows(baselines, name), sites.get(name, {})
         if len(pairs):
             pairs = pairs[(pairs["representation"] == "fc_power") & (pairs["reference"] == "fc")]
@@ -162,7 +170,7 @@ def answer(finding: Finding, tables: GroupTables) -> str:
     n = int(finding.summary["n_permutations"].max())
     if missing(score):
         return f"No score is defined (constant predictions or one class): {finding.target} cannot be judged"
-    needed = float(finding.summary["score_needed"].max())
+    needed = float(finding.summary["score_needed"].iloc[0])
     tests = (int(finding.summary["p_max"].notna().sum()), "representation"), (finding.questions, "target")
     corrected = " and ".join(count(number, what) for number, what in tests if number > 1)
     about = [
@@ -179,6 +187,8 @@ def answer(finding: Finding, tables: GroupTables) -> str:
 def _consequence(finding: Finding, needed: float) -> str:
     if finding.state == NOT_TESTED:
         return "not tested against chance, since no permutations were run (--permutations)"
+    if finding.state == UNDEFINED:
+        return "not tested against chance, since no score is defined in the first repeat"
     if finding.state == NOT_DECIDED:
         enough = f"{FEWEST_PERMUTATIONS} permutations would do, 1,000 are better (--permutations)"
         return f"not decided, since so few permutations cannot give a p below {SIGNIFICANT:g}; {enough}"
@@ -187,7 +197,8 @@ def _consequence(finding: Finding, needed: float) -> str:
             return "better than chance within sites, but nothing beyond what is known without a scan was shown"
         names = ", ".join(f"'{name}'" for name in finding.site["Columns"])
         begin = "more than" if finding.state == FOUND else "nothing beyond"
-        return f"{begin} the site was shown; the site ({names}) alone gives {show_number(finding.site['Score'])}"
+        alone = f"; the site ({names}) alone gives {show_number(finding.site['Score'])}"
+        return f"{begin} the site was shown{'' if missing(finding.site['Score']) else alone}"
     if finding.state == FOUND:
         return "predicted better than chance"
     return "nothing was found" + f"; of so few people no {finding.label} is high enough to be found" * (needed >= 1)
@@ -197,7 +208,10 @@ def _over_folds(finding: Finding) -> str:
     best, score, small = finding.summary.iloc[0], finding.score, finding.is_pooled
     keys = (f"{score}_{FOLD_MEAN}", f"{score}_fold_sd", f"{score}_{POOLED_MEAN}")
     mean, sd, together = (show_number(best[key]) for key in keys)
-    folds = f"Over {best['n_folds']:.0f} {'small ' * small}folds: mean {finding.label} {mean} (SD {sd})"
+    number = f"{best['n_folds']:.0f}"
+    if best["n_scored"] < best["n_folds"]:
+        number = f"{best['n_scored']:.0f} of {number}"
+    folds = f"Over {number} {'small ' * small}folds: mean {finding.label} {mean} (SD {sd})"
     offsets = ", offsets of sites included" * finding.is_within
     return f"{folds}{', mostly noise' * small}; all predictions together {together}{offsets}."
 
@@ -225,14 +239,19 @@ def describe_difference(row: pd.Series, finding: Finding, tables: GroupTables) -
         measures = "all predictions together and single folds point in opposite directions"
         return f"It is not clear whether {later} and {earlier} differ{where}: {measures} ({numbers})."
     power = describe_power((row["ci_high"] - row["ci_low"]) / 2, 2)
-    return f"No evidence that {later} and {earlier} differ{where} ({numbers}); {power}."
+    return f"No evidence that {later} and {earlier} differ{where} ({numbers}){power}."
 
 
 def describe_power(needed: float, digits: int, unit: str = "") -> str:
-    """Half of a 95 % interval as the observed threshold, and the true difference that passes it in 80 of 100."""
+    """Half of a 95 % interval as the observed threshold, and the true difference that passes it in 80 of 100.
+
+    Nothing of an interval without width, which is one of folds that are all the same.
+    """
+    if not needed > 1e-12:
+        return ""
     true = needed * (1 - POWER / special.ndtri(SIGNIFICANT / 2))
     return (
-        f"the threshold was an observed difference of {needed:.{digits}f}{unit}, and a true one of {true:.{digits}f}"
+        f"; the threshold was an observed difference of {needed:.{digits}f}{unit}, and a true one of {true:.{digits}f}"
         f"{unit} is found in 80 of 100 cohorts"
     )
 
@@ -341,9 +360,19 @@ def _describe_searches(row: pd.Series, tables: GroupTables) -> str:
     if row["p_people"] < SIGNIFICANT:
         return f"{later} identifies {'better' if row['difference'] > 0 else 'worse'} than {earlier} ({tested})."
     power = describe_power(100 * (row["ci_high"] - row["ci_low"]) / 2, 0, " points")
-    if row["only_representation"] + row["only_reference"] < FEWEST_DIFFERENT:
-        power = f"{FEWEST_DIFFERENT} people at least must differ for a p below {SIGNIFICANT:g}"
-    return f"No evidence that {later} and {earlier} differ ({tested}); {power}."
+    if _differing(row, tables) < FEWEST_DIFFERENT:
+        power = f"; {FEWEST_DIFFERENT} people at least must differ for a p below {SIGNIFICANT:g}"
+    return f"No evidence that {later} and {earlier} differ ({tested}){power}."
+
+
+def _differing(row: pd.Series, tables: GroupTables) -> float:
+    """People whom one of two representations finds more often than the other; searches where the table is not there."""
+    scans = tables.rows("identification_scans")
+    if scans.empty:
+        return float(row["only_representation"] + row["only_reference"])
+    found = scans.groupby(["representation", "participant_id"])["credit"].sum().unstack(level=0)
+    both = found.reindex(columns=[row["representation"], row["reference"]])
+    return int(both.diff(axis=1).abs().gt(1e-9).any(axis=1).sum())
 
 
 def seen_rows(rows: pd.DataFrame) -> pd.Series:

@@ -12,14 +12,17 @@ from markupsafe import Markup
 
 from fcpower_bids.errors import Incomplete
 from fcpower_bids.outputs.group import ENDINGS
-from fcpower_bids.reports.charts import draw_rows
+from fcpower_bids.reports.charts import draw_rows, short
 from fcpower_bids.reports.cohort.chapters import ANSWERS, CHAPTERS, NOTE, make_chapter, say_left_out
 from fcpower_bids.reports.cohort.findings import (
+    FEWEST_PERMUTATIONS,
+    FEWEST_SHUFFLED,
     FOUND,
     NOT_DECIDED,
     NOT_FOUND,
     NOT_TESTED,
     ONLY_SEEN,
+    UNDEFINED,
     Finding,
     answer,
     describe_finding,
@@ -32,6 +35,7 @@ from fcpower_bids.reports.cohort.findings import (
 )
 from fcpower_bids.reports.cohort.methods import group_methods, read_choices
 from fcpower_bids.reports.cohort.tables import (
+    REMEDY,
     SIGNIFICANT,
     Cell,
     Grid,
@@ -58,6 +62,7 @@ STATES = {
     NOT_FOUND: ("nothing found", "Nothing predicts {} detectably.", "Nothing beyond the site was shown for {}."),
     NOT_DECIDED: ("not decided: too few permutations", *("For {} the permutations are too few to decide.",) * 2),
     NOT_TESTED: ("not tested against chance", *("Whether {} can be predicted was not tested against chance.",) * 2),
+    UNDEFINED: ("no score is defined", *("For {} no score is defined.",) * 2),
     ONLY_SEEN: (
         "no score: encoders trained on these people",
         *("For {} there is no score: every encoder was trained on these people.",) * 2,
@@ -141,6 +146,9 @@ def judge_cohort(tables: GroupTables, sections: Sequence[Section] = ()) -> Group
     except Exception as error:
         verdict = GroupVerdict("stop", f"The tables could not be summed up. {tables.explain(error, 'summary')}")
     broken = tuple(f"{problem} What it would show is left out." for problem in tables.problems.values())
+    if lost := tables.lost():
+        sentence = f"{listed(lost, MOST_NAMED)}: no longer in the folder, so what it would show is left out. {REMEDY}"
+        broken += (sentence,)
     broken += tuple(f"A part of this page is missing. {failure}" for failure in tables.failures.values())
     level = "caution" if broken and verdict.level == "ok" else verdict.level
     return replace(verdict, level=level, cautions=broken + verdict.cautions)
@@ -210,11 +218,13 @@ def _sentences(targets: list[Finding], tables: GroupTables, further: Sequence[tu
     if len(rows):
         best, share = rows.iloc[0], percent(rows["accuracy"].iloc[0])
         within = "" if missing(best["accuracy_within"]) else f", {percent(best['accuracy_within'])} within the own site"
-        lines.append(
-            f"No person is identified better than by chance (at most {share} of the searches find the person)."
-            if best["p_permutation"] >= SIGNIFICANT
-            else f"{tables.title(best['representation'])} identifies {share} of the scans{within}."
-        )
+        line = f"{tables.title(best['representation'])} identifies {share} of the scans{within}."
+        if best["p_permutation"] >= SIGNIFICANT:
+            few = "permutations" if best["n_permutations"] < FEWEST_PERMUTATIONS else ""
+            few = "people" if best["n_people"] < FEWEST_SHUFFLED else few
+            line = "No person is identified better than by chance" if not few else f"The {few} are too few to decide"
+            line += f"{' on identification' if few else ''} (at most {share} of the searches find the person)."
+        lines.append(line)
     lines += [text for _, text, anchor in further if anchor == "edges" and (not lines or text.startswith(ANSWERS))]
     if not lines and further:  # what only describes the cohort is no answer
         lines = list(dict.fromkeys(text for _, text, anchor in further if anchor not in ("motion", "spectrum")))
@@ -256,16 +266,20 @@ def _draw_scores(findings: Sequence[Finding], tables: GroupTables) -> Panel:
     for finding in findings:
         shown = finding.summary.sort_values(first.tested, ascending=False, kind="stable")
         names = list(map(tables.title, shown["representation"]))
-        titles += [f"{finding.target}, {name}" if len(findings) > 1 else name for name in names]
+        target = finding.target  # what is too long is cut here, where the representation stays
+        titles += [f"{short(target, max(8, 32 - len(name)))}, {name}" if len(findings) > 1 else name for name in names]
         rows.append(shown.assign(chance=first.chance)[[first.tested, "chance", "score_needed", "p_max_targets"]])
         scores = ", ".join(map("{} {}".format, names, map(show_number, shown[first.tested])))
         numbers.append(f"{finding.target}: {scores}")
     label = f"{first.label} {'within sites' if first.is_within else 'of all predictions together'}"
-    svg = draw_rows(titles, {"": pd.concat(rows).to_numpy(dtype=float)}, [label], [first.chance])
-    text = (
-        "The line of a row covers what chance gives in 95 of 100 cohorts; triangles: better than chance, "
-        "corrected for representations and targets (p < 0.05). Dashed: guessing."
-    )
+    drawn = pd.concat(rows)
+    svg = draw_rows(titles, {"": drawn.to_numpy(dtype=float)}, [label], [first.chance])
+    text = "Dashed: guessing."
+    if drawn["score_needed"].notna().any():
+        text = (
+            "The line of a row covers what chance gives in 95 of 100 cohorts; triangles: better than chance, "
+            f"corrected for representations and targets (p < {SIGNIFICANT:g}). {text}"
+        )
     alt = f"{label}, by target. {'; '.join(numbers)}."
     return Panel(f"Prediction ({first.label})", text, svg, alt, sources=tables.links("prediction_summary"))
 
@@ -308,8 +322,9 @@ def targets_by_representation(findings: Sequence[Finding], tables: GroupTables) 
         without = _score_cell(None if added is None else added.alone)
         rows.append((Cell(finding.target), Cell(finding.label + over), *cells, Cell(verdict + p), without))
     text = (
-        "The best representation of a target is bold. The p of the verdict is corrected for the number of "
-        "representations and targets. Without a scan: the best of the site, and of all that is known together."
+        "The best representation of a target is bold: that with the smallest p, of equals with the highest score. The "
+        "p of the verdict is its own, corrected for the number of representations and targets. Without a scan: "
+        "the best of the site, and of all that is known together."
     )
     header = ("Target", "Score", *map(tables.title, names), "Verdict", "Without a scan")
     return Grid("", text, header, tuple(rows), tables.links("prediction_summary", "prediction_baselines"))

@@ -106,6 +106,11 @@ class GroupTables:
         left_out = {*self.rows("left_out").get("analysis", ())}
         return tuple(name for name in FinishedAnalyses(self.settings.results).names if name not in left_out)
 
+    def lost(self) -> list[str]:
+        """Tables that an analysis wrote which are no longer there."""
+        tables = FinishedAnalyses(self.settings.results).tables_of(self.done)
+        return [path.name for path in map(self.path, sorted(tables)) if not path.is_file()]
+
     @cached_property
     def _outdated(self) -> frozenset[str]:
         """Tables of analyses of other people, data or choices: they stay in the folder, and no page shows them."""
@@ -124,9 +129,15 @@ class GroupTables:
         return self._frames[name]
 
     def facts(self, name: str) -> dict[str, Any]:
-        """Read a sidecar; nothing where there is none."""
+        """Read a sidecar; nothing where there is none, or a broken one."""
         path = self.settings.results / f"{name}.json"
-        return read_json(path) if path.is_file() and name not in self._outdated else {}
+        if path.name in self.problems or not path.is_file() or name in self._outdated:
+            return {}
+        try:
+            return read_json(path)
+        except DatasetError:
+            self.problems[path.name] = f"{path.name} cannot be read as JSON. {REMEDY}"
+            return {}
 
     def links(self, *names: str) -> Sources:
         """Names and addresses of those tables that are there."""

@@ -12,13 +12,16 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from fcpower_bids.outputs.tables import read_table, write_table
+from fcpower_bids.outputs.tables import read_table, write_json, write_table
 from fcpower_bids.reports.cohort.chapters import fold_parcels
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
     NOT_FOUND,
     NOT_TESTED,
+    Finding,
+    answer,
     describe_finding,
+    describe_identification,
     find_targets,
     smallest_correlation,
 )
@@ -105,6 +108,76 @@ def test_the_score_that_leads_is_the_one_the_table_names(outputs, tmp_path, rank
     assert f"with {'FC,' if ranked_by == 'fold_mean' else 'FC^0.35,'}" in verdict.findings[0][1][0]
 
 
+def test_score_p_and_score_needed_are_of_the_same_representation(outputs, tmp_path):
+    settings = copy_of(outputs, tmp_path, "prediction", "prediction_summary", "comparisons")
+    path = settings.output_dir / "group" / "prediction_summary.tsv"
+    summary = read_table(path)
+    names = list(dict.fromkeys(summary["representation"]))
+    for column, values in (
+        ("r_pooled_mean", (0.2, 0.3, 0.1)),
+        ("p_max_targets", (0.025, 0.05, 0.5)),
+        ("score_needed", (0.15, 0.35, 0.73)),
+    ):
+        summary[column] = summary["representation"].map(dict(zip(names, values, strict=True)))
+    write_table(path, summary)
+    verdict = judge_cohort(GroupTables(settings))
+    said = verdict.findings[0][1][0]
+    assert said.startswith("r 0.20 with FC, p = 0.025 (")
+    assert "chance stays below 0.15 in" in said
+    assert [cell.best for cell in verdict.overview.rows[0][2:5]] == [True, False, False]
+
+
+def test_what_has_no_score_has_no_verdict_and_no_power(outputs, tmp_path):
+    settings = copy_of(outputs, tmp_path, "prediction", "prediction_summary", "comparisons")
+    paths = [settings.output_dir / "group" / f"{name}.tsv" for name in ("prediction_summary", "comparisons")]
+    summary, comparisons = map(read_table, paths)
+    scored = summary.assign(n_scored=2)
+    write_table(paths[0], scored)
+    write_table(paths[1], comparisons.assign(mean_difference=0.0, ci_low=0.0, ci_high=0.0, p_two_sided=1.0))
+    planted = judge_cohort(GroupTables(settings)).findings[0][1]
+    assert planted[1].startswith("Over 2 of 10 small folds: mean r ")
+    (difference,) = (text for text in planted if text.startswith("No evidence that"))
+    assert "threshold" not in difference
+    assert difference.endswith("p = 1.000).")
+    scores = [name for name in summary if name.startswith(("r_", "auc_", "p_", "score_"))]
+    planted_rows = summary["target"] == "planted"
+    scored.loc[planted_rows, scores] = np.nan
+    write_table(paths[0], scored)
+    verdict = judge_cohort(GroupTables(settings))
+    assert "For planted no score is defined." in verdict.headline
+    assert verdict.overview.rows[0][5].text == "no score is defined"
+    assert verdict.findings[0][1][0].startswith("No score is defined (constant")
+    assert "not tested" not in str(verdict)
+
+
+def test_the_site_alone_is_said_where_it_has_a_score(outputs):
+    row = {"representation": "fc", "r_pooled_mean": 0.1, "score_needed": 0.3, "p_max": 0.5, "n_permutations": 39}
+    for score, said in ((np.nan, "nothing beyond the site was shown"), (0.2, "; the site ('site') alone gives 0.20")):
+        site = {"Columns": ["site"], "Score": score}
+        finding = Finding("score", "r", pd.DataFrame([row]), "r_pooled_mean", NOT_FOUND, 0.5, site=site)
+        assert answer(finding, outputs[1]).endswith(said)
+
+
+def test_people_who_differ_are_counted_and_not_their_searches(outputs, tmp_path):
+    settings = copy_of(outputs, tmp_path, "identification", "identification_scans", "identification_comparisons")
+    paths = [GroupTables(settings).path(f"identification_{name}") for name in ("scans", "comparisons")]
+    scans = read_table(paths[0])
+    comparisons = read_table(paths[1]).assign(p_people=0.25, only_representation=8, only_reference=0)
+    three = scans["participant_id"].isin(sorted(set(scans["participant_id"]))[:3]) & (scans["representation"] == "fc")
+    write_table(paths[0], scans.assign(credit=(~three).astype(float)))
+    write_table(paths[1], comparisons)
+    said = describe_identification(GroupTables(settings))
+    assert any(text.endswith("; 6 people at least must differ for a p below 0.05.") for text in said)
+
+
+def test_a_table_that_went_is_named(outputs, tmp_path):
+    settings = copy_of(outputs, tmp_path, "prediction", "prediction_summary")
+    entry = {"key": "x", "files": {"prediction.tsv": "x", "prediction_summary.tsv": "x", "comparisons.tsv": "x"}}
+    write_json(settings.output_dir / "group" / "analyses.json", {"prediction": entry})
+    verdict = judge_cohort(GroupTables(settings))
+    assert verdict.cautions[0].startswith("comparisons.tsv: no longer in the folder")
+
+
 def test_the_comparison_that_counts_is_that_of_the_power_with_fc(outputs):
     table = read_table(outputs[1].path("comparisons")).set_index(["target", "representation", "reference"])
     for finding in find_targets(outputs[1]):
@@ -154,6 +227,19 @@ def test_a_broken_table_does_not_take_the_page_with_it(outputs, tmp_path, name, 
     assert "identifies" in text
 
 
+@pytest.mark.parametrize("name", ["null", "predictions", "prediction"])
+def test_a_broken_sidecar_is_named_and_costs_no_verdict(outputs, tmp_path, name):
+    settings = copy_of(outputs, tmp_path, name, "prediction", "prediction_summary", "comparisons", "identification")
+    path = settings.output_dir / "group" / f"{name}.json"
+    path.write_text(path.read_text()[: path.stat().st_size // 2])
+    page, lines = write_group_report(settings)
+    problem = f"{name}.json cannot be read as JSON. Run the group level again. What it would show is left out."
+    assert problem in page.read_text()
+    assert lines[0].startswith("planted: r ")
+    verdict = judge_cohort(GroupTables(settings))
+    assert verdict.headline.startswith("planted can be predicted better than chance.")
+
+
 def test_a_target_that_some_lack_is_not_told_of_everybody(outputs, tmp_path):
     settings = copy_of(outputs, tmp_path, "prediction", "prediction_summary")
     tables = GroupTables(settings)
@@ -173,6 +259,11 @@ def test_a_share_that_chance_gives_is_no_identification(outputs, tmp_path):
     frame = read_table(tables.path("identification"))
     write_table(tables.path("identification"), frame.assign(p_permutation=0.4))
     assert judge_cohort(tables).headline.startswith("No person is identified better than by chance (at most ")
+    for few, word in (({"n_permutations": 9}, "permutations"), ({"n_people": 3}, "people")):
+        write_table(tables.path("identification"), frame.assign(p_permutation=0.1, **few))
+        said = judge_cohort(GroupTables(settings)).headline
+        assert said.startswith(f"The {word} are too few to decide on identification (at most ")
+    write_table(tables.path("identification"), frame.assign(p_permutation=0.4))
     frame = read_table(tables.path("qcfc_summary"))
     write_table(tables.path("qcfc_summary"), frame.assign(distance_rho=-0.0001))
     text = write_group_report(settings)[0].read_text()
@@ -313,6 +404,20 @@ def test_a_line_reaches_from_guessing_to_the_score_that_is_needed(figures):
     assert len(lengths) == len(rows) > 0
     significant = [one for one in parts(panel, "g") if one.get("fill") == "#0072B2"]
     assert len(list(significant[0])) == (rows["p_max_targets"] < 0.05).sum()
+
+
+def test_a_long_name_leaves_its_representation_and_no_line_is_explained_that_is_not_there(outputs, tmp_path):
+    settings = copy_of(outputs, tmp_path, "prediction", "prediction_summary")
+    path = settings.output_dir / "group" / "prediction_summary.tsv"
+    summary = read_table(path)
+    summary["target"] = summary["target"].replace("planted", "a name that is longer than a row has room for")
+    write_table(path, summary.assign(score_needed=np.nan, p_max_targets=0.5))
+    tables = GroupTables(settings)
+    panel = first_figures(find_targets(tables), tables)[0]
+    rows = ["".join(one.itertext()).partition("…, ") for one in parts(panel, "text")]
+    named = {name[:4] for target, _, name in rows if target.startswith("a name that is lon")}
+    assert named == {"FC", "FC0.", "embe"}  # the exponent is set higher
+    assert panel.text == "Dashed: guessing."
 
 
 def test_marks_of_identification_lie_at_the_accuracy(figures):

@@ -14,6 +14,7 @@ from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.reports.cohort.chapters import make_chapter
 from fcpower_bids.reports.cohort.page import judge_cohort, make_sections, write_group_report
 from fcpower_bids.reports.cohort.tables import GroupTables
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
 from tests.page_figures import check_in_browser, unchecked_figures
 from tests.reports.cohort.test_page import EVIL
@@ -140,6 +141,25 @@ def test_learning_curves_end_at_the_whole_cohort(outputs, sections):
     assert said.startswith("planted, mean r by the number of people: ")
     assert f"FC^0.35 {means.iloc[0]:.3f} at {means.index[0]}, {means.iloc[-1]:.3f} at {means.index[-1]}" in said
     assert any("Embeddings known of the full scan only" in one for one in sections["curves"].sentences)
+
+
+def test_scores_that_are_not_defined_leave_an_empty_panel(outputs, tmp_path):
+    """Of sites that are held out, a class that goes with the site has no score in any fold."""
+    group = tmp_path / "group"
+    group.mkdir()
+    for name in ("learning_curves", "spectral_controls", "alpha_optimum", "alpha"):
+        path = outputs[1].path(name)
+        scores = [key for key in ("r", "auc", "fold_mean", "score") if key in TABLES[name].columns]
+        numbers = [key for key in scores if not TABLES[name].columns[key].is_text]
+        write_table(group / path.name, read_table(path).assign(**dict.fromkeys(numbers, np.nan)))
+        (group / path.name).with_suffix(".json").write_bytes(path.with_suffix(".json").read_bytes())
+    tables = GroupTables(replace(outputs[0], output_dir=tmp_path))
+    sections = {section.anchor: section for section in make_sections(tables)}
+    assert not tables.failures
+    assert "its score is not defined relative to" in sections["exponent"].answers[0]
+    assert all("nan" not in answer for section in sections.values() for answer in section.answers)
+    assert sections["controls"].panels
+    assert sections["curves"].panels
 
 
 def test_parcellations_are_counted_and_their_means_drawn(outputs, sections):
