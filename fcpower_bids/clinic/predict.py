@@ -32,7 +32,7 @@ from fcpower_bids.cohort.recordings import describe_nothing_left, selected
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import connectome_summary, spectral_power
 from fcpower_bids.core.regression.probe import predict_from_arrays
-from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError, Unfit, UsageError
+from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError, Unfit
 from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import people_tables
 from fcpower_bids.outputs.names import CONNECTIVITY
@@ -178,20 +178,11 @@ def predict_scans(
 
     `participants`: labels; all where empty. `phenotypes`: table with the age of the new people; else that of the
     dataset is taken where it is there. `command`: from a person to what was asked in words, for the foot of their page.
-    Raises DatasetError, and UsageError where the table is of another model of the same name.
+    Raises DatasetError.
     """
     model = load_model(path)
     facts = model.facts
     refuse_without_skill(facts, accept_no_skill)
-    name = path.name.removesuffix("_model")
-    target = output_dir / "group" / "predicted" / f"{name}.tsv"
-    beside, sidecar = target.with_name(f"{name}_reference.tsv"), target.with_suffix(".json")
-    before = read_json(sidecar) if sidecar.is_file() else {}
-    if before.get("Salt", facts["Salt"]) != facts["Salt"]:
-        raise UsageError(
-            f"{target} has the predictions of another model of the name {path.name}, which those of {path} would "
-            f"replace. Rename the folder of this model, or delete {sidecar.name} if the other is no longer of use."
-        )
     wanted = {f"sub-{label.removeprefix('sub-')}" for label in participants}
     scans, outside = _choose(facts, output_dir, wanted)
     people = read_people(output_dir, phenotypes, [(scan.participant, scan.session) for scan in scans])
@@ -200,8 +191,12 @@ def predict_scans(
     frame = pd.DataFrame(rows, columns=list(PREDICTED.columns))
     unusual = [{"scan": row["scan"], **measure} for row, compared in attempts for measure in compared]
     compared = pd.DataFrame(unusual, columns=list(UNUSUAL.columns))
+    name = path.name.removesuffix("_model")
+    target = output_dir / "group" / "predicted" / f"{name}.tsv"
+    beside, sidecar = target.with_name(f"{name}_reference.tsv"), target.with_suffix(".json")
     about = {key: value for key, value in facts.items() if key not in HIDDEN}
     about = json.loads(json.dumps(plain({**PREDICTED.describe(), "Model": path.name, **about})))
+    before = read_json(sidecar) if sidecar.is_file() else {}
     before.pop(COVERAGE, None)
     merged, references, changed = frame, compared, set(frame["participant_id"])
     if before == about and wanted:  # who was predicted before, and is not asked for now

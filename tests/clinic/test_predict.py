@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.clinic import page as prediction
-from fcpower_bids.clinic.fit import load_model, save_model
 from fcpower_bids.clinic.page import fitting
 from fcpower_bids.outputs.tables import read_json, read_table, write_table
 from tests.clinic.planted import as_arrays
@@ -78,23 +77,6 @@ def test_a_slip_in_one_page_costs_that_page(fitted, tmp_path, monkeypatch, capsy
     assert "12 of 12 scans predicted" in told.out
     assert "sub-02 has no page. Internal error, please report it with logs/crashes/predict_sub-02_page.txt" in told.err
     assert len(list(output.glob(f"sub-*_{fitted[1].name.removesuffix('_model')}.html"))) == 11
-
-
-def test_another_model_of_the_same_name_replaces_no_predictions(fitted, tmp_path, capsys):
-    output = shutil.copytree(fitted[0], tmp_path / "out")
-    models = [output / "group" / "models" / fitted[1].name, tmp_path / "other" / fitted[1].name]
-    arrays, facts, reference = load_model(models[0])
-    kept = {key: value for key, value in facts.items() if key != "Digests"}
-    save_model(models[1], arrays, kept | {"Salt": "of others"}, reference)
-    assert main(["predict", str(models[0]), str(output), "--accept-no-skill"]) == 0
-    table = output / "group" / "predicted" / "target-score-fc.tsv"
-    before = {path: path.read_bytes() for path in (table, *output.glob("sub-*_target-*.html"))}
-    capsys.readouterr()
-    assert main(["predict", str(models[1]), str(output), "--accept-no-skill"]) == 2
-    assert f"{table} has the predictions of another model of the name {fitted[1].name}" in capsys.readouterr().err
-    assert {path: path.read_bytes() for path in before} == before
-    table.with_suffix(".json").unlink()
-    assert main(["predict", str(models[1]), str(output), "--accept-no-skill"]) == 0
 
 
 def test_arrays_in_place_of_tables_give_the_same_predictions(fitted, tmp_path):
