@@ -46,6 +46,9 @@ def predict(argv: Sequence[str] | None = None) -> int:
     refuse_links(options.output_dir)
     if not may_write(options.output_dir / "group"):
         raise UsageError(f"{options.output_dir} is closed to you, so nothing can be written there. Open it.")
+    names = [path.resolve().name for path in options.models]  # by which tables and pages are called
+    if alike := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(f"Two models are called {alike}, and so would their tables be: rename the folder of one.")
     asked = (options.output_dir, options.participant_label, options.phenotypes, options.accept_no_skill)
     words: list[str | Path] = ["fcpower_bids", "predict", *options.models, options.output_dir]
     words += ["--phenotypes", options.phenotypes] if options.phenotypes else []

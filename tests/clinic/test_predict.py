@@ -61,6 +61,16 @@ def test_a_figure_of_quality_that_is_none_is_the_fault_of_its_table(fitted):
     assert f"{path.name} has 'many' for" in row["reason"]
 
 
+def test_two_models_of_one_name_are_refused_before_anything_is_written(fitted, tmp_path, capsys):
+    out, model = fitted
+    there = shutil.copytree(out, tmp_path / "out", ignore=shutil.ignore_patterns("predicted", "sub-*_target-*"))
+    other = shutil.copytree(model, tmp_path / "other" / model.name)
+    for models in ([model, other], [model, model], [model, f"{other}/"]):
+        assert main(["predict", *map(str, models), str(there), "--accept-no-skill"]) == 2
+        assert f"Two models are called {model.name}" in capsys.readouterr().err
+    assert not (there / "group" / "predicted").exists()
+
+
 def test_a_slip_in_one_page_costs_that_page(fitted, tmp_path, monkeypatch, capsys):
     output = shutil.copytree(fitted[0], tmp_path / "out", ignore=shutil.ignore_patterns("sub-*_target-*.html"))
     say_scan = prediction.say_scan
