@@ -26,10 +26,12 @@ def save_weights(folder, seed):
 
 @pytest.fixture
 def listed(tmp_path):
-    """Six people; the last one was scanned for fewer volumes than the window."""
+    """Six people; a parcel of the last one has no signal."""
     random, rows = np.random.default_rng(1), []
     for number in range(1, 7):
-        np.save(tmp_path / f"{number}.npy", random.normal(size=(8 if number == 6 else 30, len(PARCELS))))
+        series = random.normal(size=(30, len(PARCELS)))
+        series[:, 0] *= number < 6
+        np.save(tmp_path / f"{number}.npy", series)
         rows.append({"participant_id": f"sub-{number}", "session_id": "a", "path": f"{number}.npy", "kind": "series"})
     pd.DataFrame(rows).to_csv(tmp_path / "list.tsv", sep="\t", index=False)
     (tmp_path / "bids").mkdir()
