@@ -221,7 +221,7 @@ def _read_reference(
             f"({', '.join(lacking[:3])}): name another output folder."
         )
     unlike = describe_unlike(others, chosen)
-    notes = [f"The recordings of tangent_reference {folder} were made otherwise: {unlike}."] if unlike else []
+    notes = [f"The recordings of tangent_reference {folder.name} were made otherwise: {unlike}."] if unlike else []
     return np.asarray(vectorise_edges(total / known, weighted=False), dtype=float), notes
 
 
