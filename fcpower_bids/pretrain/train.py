@@ -194,8 +194,9 @@ class _Run:
                 self.step = step + 1
                 if self.step - first == TIMED and until - self.step > TIMED and self.fabric.is_global_zero:
                     minutes = (until - self.step) * (time.monotonic() - begin) / TIMED / 60
-                    length = f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.1f} hours"
-                    tell(f"The {until - self.step} steps that are left take about {length} (--minutes).")
+                    hours = f"about {minutes / 60:.1f} hours" if minutes > 120 else f"about {minutes:.0f} minutes"
+                    length = hours if minutes > 1 else "less than a minute"
+                    tell(f"The {until - self.step} steps that are left take {length} (--minutes).")
                 regular = self.step % config.checkpoint_every == 0 or self.step == until
                 if regular or self.step % config.log_every == 0:
                     if not np.isfinite(float(loss)):

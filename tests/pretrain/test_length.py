@@ -68,7 +68,7 @@ def test_two_processes_agree_on_what_the_minutes_have_time_for(tmp_path, meeting
 def test_the_time_that_is_left_is_said_after_the_first_steps(tmp_path, capsys):
     plant_outputs(tmp_path, made_recordings())
     assert run_pretrain(tmp_path, quick=(*TINY, *HERE, *SHORT, "--steps", "50", "--warmup", "5")) == 0
-    assert "The 30 steps that are left take about 0 minutes (--minutes)." in capsys.readouterr().err
+    assert "The 30 steps that are left take less than a minute (--minutes)." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
