@@ -85,7 +85,9 @@ class LoadedCohort:
         return Matrices(connectivity.connectome, len(self), len(self.parcels))
 
     def power(self, alpha: float = ALPHA_STAR) -> Matrices:
-        """FC^alpha of every row, alpha above 0, computed when it is asked for."""
+        """FC^alpha of every row, 0 < alpha <= 1, computed when it is asked for. Raises ValueError."""
+        if not 0 < alpha <= 1:
+            raise ValueError(f"alpha must be above 0 and at most 1, and it is {alpha}.")
         read = self.connectomes.read
         return Matrices(lambda row: np.asarray(spectral_power(read(row), alpha)), len(self), len(self.parcels))
 

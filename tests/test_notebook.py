@@ -79,6 +79,9 @@ def test_connectomes_of_people_are_those_of_their_series_put_end_to_end(cohort):
     np.testing.assert_allclose(cohort.connectomes[mask], expected[mask], rtol=0, atol=1e-12)
     raised = [fractional_matrix_power(one, 0.35) for one in expected]
     np.testing.assert_allclose(np.asarray(cohort.power(0.35)), raised, rtol=0, atol=1e-10)
+    for alpha in (-1.0, 0.0, 2.0, np.nan):
+        with pytest.raises(ValueError, match="above 0 and at most 1"):
+            cohort.power(alpha)
     with pytest.raises(IndexError):
         cohort.connectomes[PEOPLE]
 

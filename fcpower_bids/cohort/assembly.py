@@ -260,7 +260,8 @@ def describe_join(counts: Mapping[str, int]) -> str:
     known = {name: n for name, n in counts.items() if name.startswith(WITH)}
     fewer = [f"{n} of them {name}" for name, n in known.items() if n < counts["matched"]]
     some = fewer if len(fewer) <= 3 else [*fewer[:2], f"and fewer than all have {len(fewer) - 2} more"]
-    people = f"{counts['scanned']} people with scans, {counts['phenotypes']} in the phenotype tables"
+    word = "person" if counts["scanned"] == 1 else "people"
+    people = f"{counts['scanned']} {word} with scans, {counts['phenotypes']} in the phenotype tables"
     return ", ".join([people, f"{counts['matched']} in both", *some])
 
 
