@@ -62,7 +62,7 @@ from fcpower_bids.outputs.group import FinishedAnalyses, analysis_key, write_gro
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.progress import say
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.reports.page import look_up
+from fcpower_bids.reports.page import count, look_up
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
 
@@ -133,7 +133,7 @@ def check_joins(cohort: Cohort) -> Iterator[Finding]:
     targets = [n for name, n in counts.items() if name.startswith("with ")]
     least, apart = min([matched, *targets]), scanned + phenotypes - 2 * matched
     if apart or least < matched:
-        about = {"scanned": scanned, "phenotypes": phenotypes, "matched": matched, "least": least}
+        about = {"scanned": count(scanned, "person"), "phenotypes": phenotypes, "matched": matched, "least": least}
         more = " or more" * (len(set(targets)) > 1)
         yield find("scans and phenotypes", NOTE, apart, matched / scanned, **about, more=more)
     if counts.get("renamed"):

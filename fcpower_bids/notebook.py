@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -94,12 +95,17 @@ class LoadedCohort:
     def features(self, representation: str = "fc_power") -> NDArray[np.floating]:
         """Feature vectors (n, d) as the group level gives them to its regressions. Raises FcPowerError.
 
+        A row without features (a scan that was not embedded) is NaN, with a warning.
+
         `representation` is as ``--representations`` has it: "fc", "fc_power" (edges times sqrt(2)), a transform, or
         "embedding:LABEL".
         """
         settings = self._settings.changed(representations=(representation,))
         (name,) = expand_names(self._cohort, settings)
-        return np.asarray(next(build_representations(self._cohort, self._rows, (name,), settings)).features()[:])
+        rows = np.asarray(next(build_representations(self._cohort, self._rows, (name,), settings)).features()[:])
+        if n := int((~np.isfinite(rows)).any(axis=1).sum()):
+            warnings.warn(f"{n} of {len(rows)} rows have no {name}: they are NaN.", stacklevel=2)
+        return rows
 
     def series(self, row: int) -> list[FloatArray]:
         """Return the cleaned series (T, P) of every run of one row."""

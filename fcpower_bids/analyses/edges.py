@@ -30,7 +30,7 @@ from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import rebuild_matrix
 from fcpower_bids.core.differences import largest_of_permutations
 from fcpower_bids.errors import Unfit
-from fcpower_bids.progress import track
+from fcpower_bids.progress import say, track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.resources import available_bytes
 from fcpower_bids.schema import TABLES, Column
@@ -91,10 +91,10 @@ class Question:
         return columns | {"p_permutation": tests.p_permutation, "p_family_wise": tests.p_family_wise}
 
 
-def prepare(cohort: Cohort, settings: Settings) -> tuple[tuple[str, ...], Exchange, list[Question]]:
-    """Representations of edges, the people and their blocks, and the model of every target.
+def prepare(cohort: Cohort, settings: Settings) -> tuple[tuple[str, ...], Exchange, list[Question], list[str]]:
+    """Representations of edges, the people and their blocks, the model of every target, and why others have none.
 
-    Refuses embeddings alone, targets that no edge can go with, and blocks that allow no exchange.
+    Refuses embeddings alone, and a cohort all of whose targets no edge can go with, or whose blocks allow no exchange.
     """
     names = tuple(name for name in expand_names(cohort, settings) if not encoder_of(name))
     if FC in names:  # a single edge of FC^alpha has no meaning of its own
@@ -107,7 +107,7 @@ def prepare(cohort: Cohort, settings: Settings) -> tuple[tuple[str, ...], Exchan
         raise Unfit(
             "The analysis of edges needs a representation made of edges, such as fc; name one with --representations."
         )
-    exchange, questions = plan_exchange(cohort, people, settings), []
+    exchange, questions, refused = plan_exchange(cohort, people, settings), list[Question](), list[str]()
     number = PERMUTATIONS if settings.group.permutations is None else settings.group.permutations
     for target in choose_targets(people.phenotypes, settings.group, cohort.targets or None, preset.covariates):
         known, sites = target.known, exchange.sites_of(target.name)
@@ -122,18 +122,23 @@ def prepare(cohort: Cohort, settings: Settings) -> tuple[tuple[str, ...], Exchan
                     "Families and sites allow no exchange of people that would change it; leave out --family-column."
                 )
         except Unfit as error:
-            raise type(error)(f"Target '{target.name}': {error}") from error
+            refused.append(f"Target '{target.name}': {error}")
+            continue
         threshold = settings.group.nbs_threshold or float(-special.stdtrit(model.df, THRESHOLD_P / 2))
         least, related = (1 + repeats) / (1 + number), people.families is not None
         asked = target.name, target.positive, np.flatnonzero(known), model, orders, threshold, least, related
         questions.append(Question(*asked))
-    return edges, exchange, questions
+    if not questions:
+        raise Unfit(" ".join(refused))
+    return edges, exchange, questions, refused
 
 
 def analyse_edges(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     """Test every edge against every target. Raises Unfit, NotInCohort."""
-    names, exchange, questions = prepare(cohort, settings)
-    facts = _facts(cohort, exchange, questions, settings)
+    names, exchange, questions, refused = prepare(cohort, settings)
+    facts = _facts(cohort, exchange, questions, settings) | ({"LeftOut": " ".join(refused)} if refused else {})
+    for sentence in refused:
+        say(f"edges: {sentence}", settings)
     too_many = len(questions) * len(names) * len(LABELS) * len(cohort.parcels) ** 2 > MOST_CELLS
     frames: dict[str, list[list[pd.DataFrame]]] = {spec.name: [[] for _ in questions] for spec in SPECS}
     largest: list[list[FloatArray]] = [[] for _ in questions]

@@ -310,9 +310,11 @@ def test_a_target_that_is_a_site_is_found_by_free_permutation_and_refused_within
     """Within sites nothing is left of it; families are exchanged whole, so their members stay together."""
     options = [*listed(cohort), "--permutations", 49, "--representations", "fc"]
     run(cohort, *options, "--name", "site", "--targets", "twice_site", "--site-column", "site", code=3)
-    assert "Target 'twice_site': Covariates and sites explain the target completely" in capsys.readouterr().err
+    refused = "Target 'twice_site': Covariates and sites explain the target completely"
+    assert refused in capsys.readouterr().err
     both = ["--site-column", "site", "--family-column", "family"]
-    folder = run(cohort, *options, "--name", "blocks", "--targets", "score", *both) / "blocks"
+    folder = run(cohort, *options, "--name", "blocks", "--targets", "twice_site", "score", *both) / "blocks"
+    assert refused in read_json(folder / "edges_summary.json")["LeftOut"], "the other target is not lost with it"
     row = part(folder, "edges_summary", "score", "fc").iloc[0]
     assert row[["n_sites", "df"]].tolist() == [3, PEOPLE - 4]
     rows = part(folder, "edges", "score", "fc")

@@ -232,10 +232,12 @@ def _say_edges(tables: GroupTables) -> Iterator[str]:
         yield answer.format(listed(targets, 6))
 
 
-def _warn_of_many_targets(tables: GroupTables) -> Iterator[str]:
+def _limits_of_edges(tables: GroupTables) -> Iterator[str]:
     n = tables.rows("edges_summary")["target"].nunique()
     if n > 1 and any(sentence.startswith(ANSWERS) for sentence in _say_edges(tables)):
         yield f"The p of connections are not corrected for the number of targets ({n})."
+    if refused := tables.facts("edges_summary").get("LeftOut"):
+        yield str(refused)
 
 
 def _answer_edges(part: pd.DataFrame) -> str:
@@ -284,7 +286,7 @@ CHAPTERS: dict[str, Chapter] = {
             ("edges_components", lambda tables: _first_edges("edges_components", tables)),
         ),
         _say_edges,
-        _warn_of_many_targets,
+        _limits_of_edges,
     ),
     "identification": Chapter(
         "Identification across sessions", "identification", ("identification",), more=describe_identification
