@@ -156,7 +156,7 @@ def say_evidence(skill: Mapping[str, Any]) -> str:
     score = "AUC" if skill["Score"] == "auc" else "r"
     parts = [f"p {skill['P']:.2g}, {score} {skill['OverPeople']:.2f} over held-out people"] if was_tested(skill) else []
     if "Added" in skill:
-        parts.append(f"{score} of {_added(skill).clause('the connectome')}")
+        parts.append(f"{score} beside what is known: {_added(skill).clause('the connectome')}")
     return "; ".join([*parts, f"error {skill['Error']:.3g}, that of the guess {skill['ErrorOfGuess']:.3g}"])
 
 
