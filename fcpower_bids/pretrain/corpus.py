@@ -9,8 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from torch import Tensor
+from tqdm import tqdm
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
@@ -30,6 +35,7 @@ from fcpower_bids.core.connectome.spd import decompose_series, eigendecompose, s
 from fcpower_bids.core.connectome.spectrum import power_weights, rank
 from fcpower_bids.encoders.checkpoints import resolved
 from fcpower_bids.errors import DatasetError, FcPowerError
+from fcpower_bids.parallel import begin_worker
 from fcpower_bids.store import atomic, digest_of, load_json, stored_path
 
 Indices = NDArray[np.intp]
@@ -128,21 +134,39 @@ def unit_vectors(vectors: ArrayLike) -> FloatArray:
     return z
 
 
-def teacher_kernel(block: Callable[[int, int], ArrayLike], n: int, size: int = 1024) -> NDArray[np.float32]:
-    """K = Z Z' (n, n), two blocks of vectors in memory at a time, products in double precision."""
-    K = np.empty((n, n), np.float32)
-    for i in range(0, n, size):
-        rows = unit_vectors(block(i, min(i + size, n)))
-        for j in range(i, n, size):
-            K[i : i + size, j : j + size] = rows @ (rows if i == j else unit_vectors(block(j, min(j + size, n)))).T
-            K[j : j + size, i : i + size] = K[i : i + size, j : j + size].T
+def teacher_kernel(
+    block: Callable[[int, int], ArrayLike], n: int, size: int = 1024, n_processes: int = 1
+) -> NDArray[np.float32]:
+    """K = Z Z' (n, n), products in double precision; a process has two blocks of `size` vectors in memory at a time."""
+    K, starts = np.empty((n, n), np.float32), range(0, n, size)
+    n_processes = min(n_processes, len(starts))
+    with ExitStack() as opened:
+        each: Callable[..., Iterable[NDArray[np.float32]]] = map
+        if n_processes > 1:
+            pool = ProcessPoolExecutor(n_processes, get_context("forkserver"), initializer=begin_worker)
+            each = opened.enter_context(pool).map
+        rows = each(partial(_kernel_rows, block, n, size), starts)
+        for start, part in zip(starts, tqdm(rows, "teacher kernel", len(starts), disable=None, delay=3), strict=True):
+            K[start : start + size, start:] = part
+            K[start:, start : start + size] = part.T
     np.fill_diagonal(K, 1.0)
     return K
 
 
-def write_kernel(path: Path, corpus_sha256: str, block: Callable[[int, int], ArrayLike], n: int) -> None:
-    """Compute and store the kernel of n recordings."""
-    write_arrays({"kernel": teacher_kernel(block, n)}, path, {"corpus_sha256": corpus_sha256})
+def _kernel_rows(block: Callable[[int, int], ArrayLike], n: int, size: int, start: int) -> NDArray[np.float32]:
+    """Rows of the kernel from the diagonal on."""
+    ends = [(first, min(first + size, n)) for first in range(start, n, size)]
+    rows = unit_vectors(block(*ends[0]))
+    parts = [rows @ rows.T, *(rows @ unit_vectors(block(*others)).T for others in ends[1:])]
+    return np.hstack([part.astype(np.float32) for part in parts])
+
+
+def write_kernel(
+    path: Path, corpus_sha256: str, block: Callable[[int, int], ArrayLike], n: int, n_processes: int = 1
+) -> None:
+    """Compute and store the kernel of n recordings; `block` gives their vectors between two numbers."""
+    kernel = teacher_kernel(block, n, n_processes=n_processes)
+    write_arrays({"kernel": kernel}, path, {"corpus_sha256": corpus_sha256})
 
 
 def kernel_corpus(path: Path) -> str | None:
@@ -262,6 +286,11 @@ def read_table(folder: Path) -> pd.DataFrame:
     return table.astype(dict.fromkeys(PLACES, int))
 
 
+def stored_vectors(folder: Path, table: pd.DataFrame, start: int, stop: int) -> NDArray[np.float32]:
+    """Teacher vectors of some rows of the table, as they are stored."""
+    return np.stack([stored_vector(folder, row) for _, row in table.iloc[start:stop].iterrows()])
+
+
 def stored_vector(folder: Path, row: pd.Series[Any]) -> NDArray[np.float32]:
     """Teacher vector of one row of the table, as it is stored."""
     position = int(row["position"])
@@ -284,7 +313,7 @@ def is_public(folder: Path) -> bool:
     return (folder / WINDOWS).is_file()
 
 
-def prepare_corpus(folder: Path, output: Path) -> None:
+def prepare_corpus(folder: Path, output: Path, n_processes: int = 1) -> None:
     """Check a corpus in the public layout, and compute its teacher kernel once; nothing to do for a pack."""
     if not is_public(folder):
         return
@@ -293,7 +322,12 @@ def prepare_corpus(folder: Path, output: Path) -> None:
     if kernel_corpus(output / KERNEL) == digest:
         return
     arrays.prove()
-    write_kernel(output / KERNEL, digest, lambda start, stop: arrays.teachers[start:stop], len(arrays.teachers))
+    n, path = len(arrays.teachers), folder / TEACHERS
+    write_kernel(output / KERNEL, digest, partial(_stored_rows, path), n, n_processes)
+
+
+def _stored_rows(path: Path, start: int, stop: int) -> NDArray[np.float32]:
+    return np.asarray(np.load(path, mmap_mode="r")[start:stop])
 
 
 def open_corpus(

@@ -197,7 +197,7 @@ def pack_corpus(
             pack.add(prepared)
             bar.update()
     pack.flush()
-    return pack.finish()
+    return pack.finish(n_processes)
 
 
 class _Pack:
@@ -314,7 +314,7 @@ class _Pack:
         write_text(self.folder / TABLE, table.to_csv(sep="\t", index=False, lineterminator="\n"))
         return table
 
-    def finish(self) -> pd.DataFrame:
+    def finish(self, n_processes: int) -> pd.DataFrame:
         """Write kernel, table and ``pack.json`` with the digest that says that it is complete. Raises DatasetError."""
         if self.rows or self.excluded:
             excluded = pd.DataFrame(self.excluded, columns=["id", "reason"])
@@ -335,13 +335,8 @@ class _Pack:
         kernel = self.folder / KERNEL
         if not facts["sha256"] == self.sha256 == stored.kernel_corpus(kernel):
             self.digests.pop(KERNEL, None)
-
-            def block(start: int, stop: int) -> NDArray[np.float32]:
-                return np.stack(
-                    [stored.stored_vector(self.folder, row) for _, row in table.iloc[start:stop].iterrows()]
-                )
-
-            stored.write_kernel(kernel, facts["sha256"], block, len(table))
+            block = partial(stored.stored_vectors, self.folder, table)
+            stored.write_kernel(kernel, facts["sha256"], block, len(table), n_processes)
         kinds = ("series", "teacher")
         files = [
             *(stored.shard_file(self.folder, kind, shard) for shard in range(self.shard) for kind in kinds),

@@ -97,12 +97,14 @@ def train(
     stop_step: int | None = None,
     probe: ExternalCohort | None = None,
     tell: Callable[[str], None] = logger.info,
+    n_processes: int = 1,
 ) -> Pretrained:
     """Train F-BERT on a corpus, or go on with an interrupted run in `output`: the share of one process.
 
-    `tell` is given what the first process has to say of the length of the run.
+    `tell` is given what the first process has to say of the length of the run. `n_processes` share the kernel of the
+    teacher, where it is not there yet.
     """
-    processes.first_only(lambda: prepare_corpus(corpus, output))
+    processes.first_only(lambda: prepare_corpus(corpus, output, n_processes))
     opened = open_corpus(corpus, output, config.roi_labels, processes.fabric.device)
     if config.minutes:
         config = _follow_minutes(processes, opened, output, config)

@@ -24,7 +24,7 @@ from fcpower_bids.inputs.roots import check_input_folder, dataset_identity, data
 from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.outputs.names import TIMESERIES, parse_name, path_of
 from fcpower_bids.outputs.tables import series_file
-from fcpower_bids.parallel import processes
+from fcpower_bids.parallel import processes as processes_of
 from fcpower_bids.progress import say
 from fcpower_bids.settings import Method, Settings, command_of
 from fcpower_bids.store import LOCKS, lock, write_shared
@@ -95,7 +95,8 @@ def _pretrain(settings: Settings, processes: Any) -> int:
         )
     probe = cohorts[0] if cohorts else None
     tell = partial(say, settings=settings)
-    result = train(processes, corpus, settings.output_dir / "encoder", config, probe=probe, tell=tell)
+    folder, at_once = settings.output_dir / "encoder", processes_of(settings.run)
+    result = train(processes, corpus, folder, config, probe=probe, tell=tell, n_processes=at_once)
     processes.first_only(partial(_tell, settings, result))
     if not (result.proven or settings.pretraining.accept_unproven):
         raise Unproven(f"{result.verdict} {REMEDY}")
@@ -229,7 +230,7 @@ def _pack(settings: Settings, corpus: Path) -> Any:
     if absent := sorted(chosen - there):
         raise DatasetError(f"{settings.output_dir} has no series of sub-{absent[0]}: {label_remedy(absent[0], there)}")
     sources = [source for source in sources if not chosen or source[0]["subject"] in chosen]
-    table = pack_corpus(sources, corpus, settings.method.alpha, atlas=atlas, n_processes=processes(settings.run))
+    table = pack_corpus(sources, corpus, settings.method.alpha, atlas=atlas, n_processes=processes_of(settings.run))
     others = sorted(set(table["subject"][table["dataset"] == dataset]) - chosen)
     if chosen and others:
         raise DatasetError(

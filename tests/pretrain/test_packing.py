@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -34,11 +35,15 @@ def series(length: int, parcels: int = 20, seed: int = 0) -> np.ndarray:
     return rng.standard_normal((length, parcels)) @ rng.standard_normal((parcels, parcels))
 
 
-@pytest.mark.parametrize("size", [1, 4, 100])
-def test_blocks_do_not_matter_and_storage_rounding_is_undone(size):
+def rows_of(stored: np.ndarray, start: int, stop: int) -> np.ndarray:
+    return stored[start:stop]
+
+
+@pytest.mark.parametrize(("size", "n_processes"), [(1, 1), (4, 1), (100, 1), (4, 2)])
+def test_blocks_and_processes_do_not_matter_and_storage_rounding_is_undone(size, n_processes):
     Z = np.array([teacher_vector_and_rank(series(60, seed=seed), 0.35)[0] for seed in range(11)])
     stored = Z.astype(np.float32)
-    K = teacher_kernel(lambda a, b: stored[a:b], 11, size)
+    K = teacher_kernel(partial(rows_of, stored), 11, size, n_processes)
     assert K.dtype == np.float32
     np.testing.assert_allclose(K, Z @ Z.T, rtol=0, atol=1e-7)
     np.testing.assert_array_equal(K, K.T)
