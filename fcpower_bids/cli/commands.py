@@ -94,7 +94,8 @@ def prefetch(argv: Sequence[str] | None = None) -> int:
         from fcpower_bids.imaging.atlas import prefetch_atlases
 
         table = prefetch_atlases(atlases, options.space, options.folder)
-        print(f"Fetched into {options.folder}; checksums: {table}. Use it with --atlas-dir {options.folder.absolute()}")  # noqa: T201
+        fetched = f"Fetched into {options.folder}; checksums: {table}."
+        print(f"{fetched} Use it with --atlas-dir {options.folder.absolute()}")  # noqa: T201
     for name in options.weights:
         folder = fetch_weights(name, options.folder / "weights" / name.rpartition("/")[2])
         print(f"The weights of {name} are in {folder}: give them with --encoder-weights {folder.absolute()}")  # noqa: T201
