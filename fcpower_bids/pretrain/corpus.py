@@ -233,8 +233,7 @@ def open_pack(folder: Path, device: torch.device | str = "cpu") -> Corpus:
         return to_device(out, device)
 
     cut = read
-    room = torch.cuda.mem_get_info(device)[0] // 2 if torch.device(device).type == "cuda" else 0
-    if sum(file.stat().st_size for file in files) <= room:  # all windows are held where they fit
+    if sum(file.stat().st_size for file in files) <= _room(device):
         parts = [read_tensor(file, "series").to(device) for file in files]
         begins, whole = np.cumsum([0, *map(len, parts)]), torch.cat(parts)
 
@@ -255,6 +254,11 @@ def open_pack(folder: Path, device: torch.device | str = "cpu") -> Corpus:
         cut=cut,
         atlas=facts["atlas"],
     )
+
+
+def _room(device: torch.device | str) -> int:
+    """Half of the free memory of a GPU: all windows are held there where they fit."""
+    return torch.cuda.mem_get_info(device)[0] // 2 if torch.device(device).type == "cuda" else 0
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
