@@ -147,6 +147,7 @@ class Cleaning:
     degrees_of_freedom: float
     n_regressors: int
     repetition_time: float  # seconds
+    head_radius: float | None = None  # of the displacement, mm; None where this is that of the confounds table
     excluded: str = ""  # why the recording does not pass the quality limits; empty when it does
     notes: tuple[str, ...] = ()  # notes about the confounds and the series
     # (T,), or None: volumes left out because they cannot be signal; None where not examined

@@ -182,6 +182,8 @@ def test_the_head_can_be_as_large_as_its_mask(dataset, tmp_path):
     outliers = pd.read_csv(found.file("sub-01", OUTLIERS), sep="\t", na_values="n/a")
     expected = steps[:, :3].sum(axis=1) + radius * steps[:, 3:].sum(axis=1)
     np.testing.assert_allclose(outliers["framewise_displacement"][1:], expected, rtol=1e-6)
+    about = json.loads(found.file("sub-01", OUTLIERS.replace("tsv", "json")).read_text())
+    assert about["HeadRadiusMillimetres"] == pytest.approx(radius, abs=1e-3)
 
 
 def test_a_table_without_parameters_is_named(dataset, tmp_path):

@@ -371,8 +371,8 @@ def cautions_of(connectome: Connectome) -> list[str] | None:
 
 
 def bare(label: str, key: str) -> str:
-    """Return a label without its key, a run without leading zeros."""
-    text = str(label).removeprefix(f"{key}-")
+    """Return a label without its key, a run without leading zeros; a table may have made ``1.0`` of a 1."""
+    text = str(label).removeprefix(f"{key}-").removesuffix(".0")
     return text.lstrip("0") or text if key == "run" else text
 
 

@@ -226,6 +226,8 @@ def _gather(output_dir: Path) -> Selected:
     for run in (connectome for connectome in there if connectome.entity("run") is not None):
         runs.setdefault((drop(run.entities, ("run",)), run.atlas_name), []).append(run)
     for whole in [connectome for connectome in there if (connectome.entities, connectome.atlas_name) in runs]:
+        if cleaning_choices(whole):  # what was cleaned here has a series of its own
+            continue
         names = " and ".join(f"run-{run.entity('run')}" for run in runs[whole.entities, whole.atlas_name])
         reason = f"by its name it is the combination of {names}, which take part"
         left_out.append(LeftOut(whole.entities, whole.atlas_name, COMBINED, reason, connectome=whole))
@@ -303,7 +305,7 @@ def decide(gathered: Selected, path: Path | None) -> Selected:
         if not meant:
             session = f"ses-{decision.wanted['ses']}" if "ses" in decision.wanted else NO_SESSION
             which = f"{decision.recording}: " if decision.recording else ""
-            what = RECORDING if decision.recording else PERSON
+            what = RECORDING if decision.recording or of_person else PERSON  # it is the scan that is not here
             reason = f"{which}{path.name} {ABSENT}"
             absent.append(Exclusion(f"sub-{decision.wanted['sub']}", session, what, reason))
     accepted, doubtful = (frozenset(paths - rejected.keys()) for paths in taking_part.values())

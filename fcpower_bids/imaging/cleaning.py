@@ -18,7 +18,14 @@ from fcpower_bids.core.plausibility import (
     find_stray,
     gain_step,
 )
-from fcpower_bids.core.series import CleanedSeries, censor_mask, check_band, clean_series, convention_of
+from fcpower_bids.core.series import (
+    CleanedSeries,
+    censor_mask,
+    check_band,
+    clean_series,
+    convention_of,
+    filter_degrees_of_freedom,
+)
 from fcpower_bids.errors import RecordingError, Unfit
 from fcpower_bids.imaging.confounds import Confounds, load_confounds
 from fcpower_bids.imaging.strategies import load_strategy
@@ -129,6 +136,10 @@ def _about_table(fit: Agreement) -> list[str]:
     return sentences
 
 
+FEW_VOLUMES = 50
+"""Of fewer a filter may have too few."""
+
+
 def _number(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
@@ -186,6 +197,7 @@ def clean_recording(
         degrees_of_freedom=float(first.degrees_of_freedom) if first else 0.0,
         n_regressors=first.n_regressors if first else 0,
         repetition_time=recording.repetition_time,
+        head_radius=confounds.head_radius,
         excluded=excluded,
         notes=(*_header_notes(recording), *confounds.notes, *verdict.notes),
         stray=verdict.stray,
@@ -217,8 +229,17 @@ def _header_notes(recording: Recording) -> list[str]:
 
 def foresee_volumes(recording: Recording, n_volumes: int, settings: Method) -> tuple[int, str]:
     """Volumes that censoring will leave, and why the recording will be excluded, or nothing. Raises RecordingError."""
-    _, _, kept = _prepare(recording, settings, n_volumes)
-    return int(kept.sum()), _too_short(kept, recording.repetition_time, settings)
+    confounds, n_dummy, kept = _prepare(recording, settings, n_volumes)
+    seconds, excluded = recording.repetition_time, _too_short(kept, recording.repetition_time, settings)
+    lost = filter_degrees_of_freedom(int(kept.sum()), seconds, *settings.band) + confounds.values.shape[1] + 1
+    if not excluded and (kept.sum() <= lost or n_volumes - n_dummy < FEW_VOLUMES):  # else there is no need to count
+        convention = convention_of(settings.convention, settings.filter_order, settings.padding)
+        nothing, rest = np.empty((n_volumes - n_dummy, 0)), (confounds.values[n_dummy:], kept[n_dummy:])
+        try:
+            clean_series(nothing, *rest, seconds, *settings.band, convention)
+        except Unfit as error:
+            excluded = str(error)
+    return int(kept.sum()), excluded
 
 
 def _prepare(recording: Recording, settings: Method, n_volumes: int) -> tuple[Confounds, int, np.ndarray]:
@@ -238,7 +259,7 @@ def _prepare(recording: Recording, settings: Method, n_volumes: int) -> tuple[Co
         unknown_first = convention_of(settings.convention, settings.filter_order, settings.padding).unknown_first
         metadata = recording.confounds_metadata
         confounds = load_confounds(table, metadata, strategy, n_volumes, recording, settings, unknown_first)
-    n_dummy = confounds.n_dummy if settings.dummy_scans == "auto" else int(settings.dummy_scans)
+    n_dummy = confounds.n_dummy if settings.dummy_scans == "auto" else min(int(settings.dummy_scans), n_volumes)
     try:
         check_band(recording.repetition_time, *settings.band)
         kept = censor_mask(confounds.framewise_displacement, settings.fd_thresh or None, n_dummy)

@@ -121,11 +121,14 @@ def check_ranges(table: Path, columns: Columns, judged: Collection[str]) -> tupl
 
 def treat_motion(
     columns: Columns, table: Path, recording: Recording, settings: Method
-) -> tuple[Columns, tuple[str, ...]]:
-    """Return columns with parameters and displacement of motion as used, and what to note. Raises RecordingError."""
+) -> tuple[Columns, tuple[str, ...], float | None]:
+    """Return columns with parameters and displacement of motion as used, notes, and the radius of the head in mm.
+
+    None of these where the displacement is that of the table. Raises RecordingError.
+    """
     kind, radius = cast("MotionFilter | None", settings.motion_filter_type), settings.head_radius
     if kind is None and radius is None:  # the displacement of the table
-        return columns, ()
+        return columns, (), None
     if lacking := [name for name in PARAMETERS if name not in columns]:
         raise RecordingError(
             f"{table} lacks {', '.join(lacking)}, which --motion-filter-type and --head-radius need. Leave them "
@@ -155,7 +158,11 @@ def treat_motion(
         band = f"{low:g} to {high:g}" if kind == "notch" else f"above {low:g}"
         notes = (f"Motion parameters without {band} per minute (breathing) gave the displacement and the regressors.",)
     moved = framewise_displacement(parameters, millimetres)
-    return {**columns, **dict(zip(PARAMETERS, parameters.T, strict=True)), "framewise_displacement": moved}, notes
+    return (
+        {**columns, **dict(zip(PARAMETERS, parameters.T, strict=True)), "framewise_displacement": moved},
+        notes,
+        millimetres,
+    )
 
 
 EXPANDED = re.compile(rf"(?:{'|'.join(PARAMETERS)})_(?:derivative1|power2|derivative1_power2)")
@@ -184,6 +191,7 @@ class Confounds(NamedTuple):
     global_signal: NDArray[np.float64]  # (T,): mean over the brain as fMRIPrep wrote it; NaN likewise
     n_dummy: int  # volumes at the start that fMRIPrep marked as not in steady state
     notes: tuple[str, ...]  # differences from the columns of the table, as sentences
+    head_radius: float | None = None  # mm; None where the displacement is that of the table
 
 
 def load_confounds(
@@ -201,7 +209,7 @@ def load_confounds(
     # without those that are made again, of filtered parameters
     names = tuple(name for name in header if not filtered or not EXPANDED.fullmatch(name))
     components, component_notes = _choose_components(names, metadata, strategy.acompcor, table)
-    wanted = _choose_columns(names, strategy, table) + components
+    wanted = _choose_columns(tuple(header), strategy, table) + components
     made = tuple(name for name in wanted if name not in names)
     markers = tuple(name for name in names if DUMMY.fullmatch(name))
     needed = {*wanted, *(_base(name) for name in made), *markers, *MEASURED}
@@ -234,9 +242,9 @@ def load_confounds(
         *_doubts(columns),
         *_of_another_time(columns, repetition_time),
     ]
-    motion_notes: tuple[str, ...] = ()
+    motion_notes, radius = tuple[str, ...](), None
     if recording and settings:
-        columns, motion_notes = treat_motion(columns, table, recording, settings)
+        columns, motion_notes, radius = treat_motion(columns, table, recording, settings)
     regressors = [_regressor(name, columns, table, unknown_first) for name in wanted]
     # volumes up to the last one marked
     dummies = [int(np.flatnonzero(columns[name] > 0).max(initial=-1)) + 1 for name in markers]
@@ -248,6 +256,7 @@ def load_confounds(
         global_signal=columns.get("global_signal", unknown),
         n_dummy=max(dummies, default=0),
         notes=(*notes, *motion_notes),
+        head_radius=radius,
     )
 
 

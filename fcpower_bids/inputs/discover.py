@@ -338,7 +338,7 @@ def prefer_cleaned(series: Sequence[Source], filters: Iterable[Filter], notes: l
     rest = f"; {len(series) - len(kept)} without it are left out" if len(kept) < len(series) else ""
     notes.append(
         f"{sum(CLEANED in scan.entities for scan in kept)} series are taken as ICA-FIX left them (proc-fix){rest}. It "
-        "has regressed motion already: consider --strategy none or gsr_only."
+        "has regressed motion already: consider --strategy none."
     )
     return kept
 

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fcpower_bids._version import __version__
 from fcpower_bids.core.connectome.connectivity import covered_parcels
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import eigendecompose
 from fcpower_bids.core.connectome.spectrum import power_weights, spectrum_summary
-from fcpower_bids.core.series import HEAD_RADIUS, band_leakage, convention_of
+from fcpower_bids.core.series import band_leakage, convention_of
 from fcpower_bids.outputs.dataset import bids_uri, parcels_path
 from fcpower_bids.outputs.names import (
     CONNECTIVITY,
@@ -114,7 +115,7 @@ def write_recording(output_dir: Path, results: Results) -> Written:
     paths = [*_recording_files(output_dir, results, quality)]
     for number, atlas in enumerate(results.atlases):
         covered = results.series[number].coverage
-        low = [name for name, share in zip(atlas.names, covered, strict=True) if share < settings.min_coverage]
+        low = _uncovered(atlas, covered, settings)
         about = {
             "CoverageThreshold": settings.min_coverage,
             "UncoveredNodes": low,
@@ -174,8 +175,8 @@ def _recording_files(output_dir: Path, results: Results, quality: Sequence[Measu
     path = output_path(output_dir, recording, OUTLIERS)
     yield write_declared(path, outliers, VOLUMES)
     settings, motion = results.settings, dict[str, Any]()
-    if settings.head_radius or settings.motion_filter_type:
-        motion["HeadRadiusMillimetres"] = settings.head_radius or HEAD_RADIUS
+    if cleaning.head_radius is not None:
+        motion["HeadRadiusMillimetres"] = round(cleaning.head_radius, 3)
     if settings.motion_filter_type:
         stop = [edge for edge in (settings.band_stop_min, settings.band_stop_max) if edge is not None]
         about = {"Type": settings.motion_filter_type, "BreathsPerMinute": stop, "Order": settings.motion_filter_order}
@@ -185,7 +186,8 @@ def _recording_files(output_dir: Path, results: Results, quality: Sequence[Measu
     text = declared_text(pd.concat([table for table, _ in quality], ignore_index=True), QUALITY_TABLE)
     yield write_text(path, text + "".join(_rows_of_other_atlases(path, text, results)))
     facts = {key: value for _, facts in quality for key, value in facts.items()}
-    chosen = {"CleaningChoices": settings.cleaning()}
+    chosen: dict[str, Any] = {"CleaningChoices": settings.cleaning()}
+    chosen["RepetitionTime"] = cleaning.repetition_time
     yield describe_files({**base, **facts, **chosen, **QUALITY_TABLE.describe()}, path)
 
 
@@ -250,10 +252,16 @@ def _atlas_files(output_dir: Path, results: Results, number: int) -> Iterator[Pa
         yield describe_files({**cleaned, **facts}, path)
 
 
+def _uncovered(atlas: Atlas, coverage: NDArray[np.floating], settings: Method) -> list[str]:
+    """Names of the parcels that are covered too little; one without a voxel is, whatever is asked for."""
+    seen = (coverage >= settings.min_coverage) & (coverage > 0)
+    return [name for name, is_seen in zip(atlas.names, seen, strict=True) if not is_seen]
+
+
 def _forget(fc: Path, written: Collection[Path] = ()) -> None:
     """Remove what other choices have made of a connectome and its series: its tables, transforms and embeddings."""
     stem = fc.name.partition("_stat-")[0]
-    for path in (*fc.parent.glob(f"{stem}_stat-*_relmat.*"), *fc.parent.glob(f"{stem}_*embedding.*")):
+    for path in (*fc.parent.glob(f"{stem}_stat-*_relmat.*"), *fc.parent.glob(f"{stem}_desc-*_embedding.*")):
         if path not in (*written, fc.with_suffix(".json")):
             path.unlink(missing_ok=True)
 
@@ -283,7 +291,6 @@ def cleaning_metadata(results: Results, number: int) -> dict[str, Any]:
     """Return what the sidecar of a cleaned series or connectome says about its cleaning."""
     cleaning, settings, atlas = results.cleaning, results.settings, results.atlases[number]
     convention = convention_of(settings.convention, settings.filter_order, settings.padding)
-    coverage = results.series[number].coverage
     return {
         **common_metadata(results, atlas),
         "NumberOfVolumes": len(cleaning.kept),
@@ -292,7 +299,7 @@ def cleaning_metadata(results: Results, number: int) -> dict[str, Any]:
         "SecondsUsed": cleaning.seconds_kept,
         "EffectiveDegreesOfFreedom": cleaning.degrees_of_freedom,
         "CoverageThreshold": settings.min_coverage,
-        "UncoveredNodes": [n for n, c in zip(atlas.names, coverage, strict=True) if c < settings.min_coverage],
+        "UncoveredNodes": _uncovered(atlas, results.series[number].coverage, settings),
         "FlatNodes": [atlas.names[parcel] for parcel in results.series[number].flat],
         "StrayNodes": [atlas.names[parcel] for parcel in results.series[number].stray],
         "Notes": list(cleaning.notes),
@@ -333,7 +340,7 @@ def tabulate_quality(
         "n_regressors": cleaning.n_regressors,
         "degrees_of_freedom": cleaning.degrees_of_freedom,
         "parcels": atlas.n_parcels,
-        "uncovered_parcels": int((series.coverage < settings.min_coverage).sum()),
+        "uncovered_parcels": len(_uncovered(atlas, series.coverage, settings)),
         "stray_parcels": len(series.stray),
         "mean_coverage": float(series.coverage.mean()),
         "mask_dice": None if series.slices is None else float(series.slices.dice),

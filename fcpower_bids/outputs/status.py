@@ -230,12 +230,17 @@ def forget_embeddings(output_dir: Path, recordings: Collection[str], asked: Coll
             status_path(output_dir, name).unlink(missing_ok=True)
 
 
-def forget_found(output_dir: Path, names: Collection[str], refused: Collection[str]) -> None:
-    """Remove what was noted of a person or scan because nothing of it could be used, now that recordings of it are."""
-    above = {name[: sign.start()] for name in names for sign in re.finditer("_", name)}.difference(names, refused)
-    for name in above.intersection(recorded(output_dir)):
-        status = read_status(output_dir, name)
-        if "_space-" not in name and status and status.state in (FAILED, SKIPPED):
+def forget_found(output_dir: Path, names: Collection[str], refused: Collection[str], everything: bool) -> None:
+    """Remove what was noted of a person or scan of which nothing could be used, now that recordings of it are found.
+
+    Of a run that selects nothing (`everything`) also what was noted of what it does not find.
+    """
+    found = [set(name.split("_")) for name in names]
+    for name in set(recorded(output_dir)).difference(names, refused):
+        if "_space-" in name or name.endswith(EMBEDDING):
+            continue
+        parts, status = set(name.split("_")), read_status(output_dir, name)
+        if status and status.state in (FAILED, SKIPPED) and (everything or any(parts < others for others in found)):
             status_path(output_dir, name).unlink(missing_ok=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -16,7 +16,7 @@ import pandas as pd
 from fcpower_bids.cohort.inclusion import WITHOUT_VALUE, find_cautions
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
-from fcpower_bids.outputs.names import short_name
+from fcpower_bids.outputs.names import files_of, parse_name, short_name
 from fcpower_bids.outputs.recording import QUALITY_TABLE as QUALITY
 from fcpower_bids.outputs.recording import VOLUMES
 from fcpower_bids.outputs.status import DONE, EMBEDDING, EXCLUDED, FAILED, RUNNING, SKIPPED, Status, read_status
@@ -147,32 +147,42 @@ def account_of(output_dir: Path, status: Status, *, thorough: bool = True) -> Ac
     """
     account = Account(_without_folders(output_dir, status), {}, [])
     views: dict[tuple[str, ...], View] = {}
-    for output in (name for name in status.outputs if name.endswith((".tsv", ".npy"))):
-        try:
-            path = stored_path(output_dir, output)
-            if not path.exists():
-                raise DatasetError(f"{path} is missing. Run participant level again.")
-            *entities, suffix = path.stem.split("_")
-            known = account.name.split("_")
-            atlas = tuple(pair for pair in entities if pair not in known and not pair.startswith(("stat-", "desc-")))
-            sidecar, view = path.with_suffix(".json"), views.get(atlas)
-            needed = thorough or (atlas and (view is None or suffix in JUDGED_BY)) or not sidecar.exists()
-            about = read_json(sidecar) if needed else {}
-            if not atlas:
-                account.quality.extend(_read_quality(path) if suffix == "qc" else ())
-                account.tables[suffix] = path
-                continue
-            view = views.setdefault(atlas, view or View(about["Atlas"]))
-            if suffix == "relmat" and path.suffix == ".npy" and path.with_suffix(".tsv").exists():
-                continue  # the numbers of its table
-            if suffix in ("relmat", "embedding"):
-                (view.connectomes if suffix == "relmat" else view.embeddings).append(path)
-                continue
-            view.tables[suffix] = path
-            if needed:
-                view.sidecars[suffix] = about
-        except DatasetError as error:
-            account.broken.append(describe_without_folders(str(error), known_folders(output_dir)))
+
+    def take(output: str) -> None:
+        path = stored_path(output_dir, output)
+        if not path.exists():
+            raise DatasetError(f"{path} is missing. Run participant level again.")
+        *entities, suffix = path.stem.split("_")
+        known = account.name.split("_")
+        atlas = tuple(pair for pair in entities if pair not in known and not pair.startswith(("stat-", "desc-")))
+        sidecar, view = path.with_suffix(".json"), views.get(atlas)
+        needed = thorough or (atlas and (view is None or suffix in JUDGED_BY)) or not sidecar.exists()
+        about = read_json(sidecar) if needed else {}
+        if not atlas:
+            account.quality.extend(_read_quality(path) if suffix == "qc" else ())
+            account.tables[suffix] = path
+            return
+        view = views.setdefault(atlas, view or View(about["Atlas"]))
+        if suffix == "relmat" and path.suffix == ".npy" and path.with_suffix(".tsv").exists():
+            return  # the numbers of its table
+        if suffix in ("relmat", "embedding"):
+            (view.connectomes if suffix == "relmat" else view.embeddings).append(path)
+            return
+        view.tables[suffix] = path
+        if needed:
+            view.sidecars[suffix] = about
+
+    def take_all(outputs: Iterable[str]) -> None:
+        for output in (name for name in outputs if name.endswith((".tsv", ".npy"))):
+            try:
+                take(output)
+            except DatasetError as error:
+                account.broken.append(describe_without_folders(str(error), known_folders(output_dir)))
+
+    take_all(status.outputs)
+    if status.state == DONE and len(account.quality) > len(views):  # of an earlier run, under other atlases
+        there = files_of(output_dir, parse_name(f"{status.recording}_bold.tsv")[0])
+        take_all(name for path in there if (name := path.relative_to(output_dir).as_posix()) not in status.outputs)
     account.views.extend(views.values())
     return account
 
@@ -298,7 +308,10 @@ def minutes_kept(account: Account) -> tuple[float, float]:
     if not account.quality:
         return 0.0, 0.0
     row = account.quality[0]
-    seconds = row["seconds_kept"] / max(row["kept_volumes"], 1)
+    if row["kept_volumes"]:
+        seconds = row["seconds_kept"] / row["kept_volumes"]
+    else:
+        seconds = float(read_json(account.tables["qc"].with_suffix(".json")).get("RepetitionTime", 0))
     return row["seconds_kept"] / 60, row["volumes"] * seconds / 60
 
 

@@ -26,7 +26,7 @@ from fcpower_bids.cohort.recordings import (
 from fcpower_bids.errors import DatasetError, Incomplete, UsageError
 from fcpower_bids.inputs.roots import dataset_identity, derivative_roots
 from fcpower_bids.outputs.dataset import copy_atlas, name_inputs, note_command, prepare_dataset
-from fcpower_bids.outputs.names import files_of, folders_of, is_file_of
+from fcpower_bids.outputs.names import QUALITY, files_of, folders_of, is_file_of, path_of
 from fcpower_bids.outputs.status import (
     FAILED,
     RUNNING,
@@ -44,6 +44,7 @@ from fcpower_bids.outputs.status import (
     write_status,
     write_status_table,
 )
+from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.parallel import WorkerDied, run_calls
 from fcpower_bids.progress import say
 from fcpower_bids.resources import unsearched
@@ -56,6 +57,7 @@ from fcpower_bids.workflows.plan import (
     FINISHED,
     SOME_FAILED,
     Job,
+    describe_notes,
     describe_plan,
     exit_code,
     plan_run,
@@ -72,6 +74,8 @@ VANISHED = (
 )
 MOST_FRUITLESS = 3
 """So often processes may be killed before they have begun anything, until there is no sense in trying again."""
+SELECTING = ("participant_label", "session_label", "task_id", "space", "bids_filter_file")
+"""Options without which a run sees all that is there."""
 NOT_STARTED = "The run ended before its turn came. Run the same command again."
 
 
@@ -120,15 +124,17 @@ def run_participants(settings: Settings) -> int:
         for job in jobs
         for name in embedding_names(job.recording.name, [atlas.name for atlas in job.atlases], settings.method).values()
     ]
-    if not settings.run.reports_only:
+    for line in describe_notes(plan.discovery.notes, settings.run.verbose):
+        say(line, settings)
+    if not settings.run.reports_only:  # pages change nothing of what they are made of
         forget_embeddings(output, set(names), set(embeddings))
-        forget_found(output, names, refused)
-    for status in plan.refused:
-        write_status(output, status)
-    for atlas in {atlas for job in jobs for atlas in job.atlases}:
-        copy_atlas(output, atlas)
-    if jobs and not settings.run.reports_only:
-        _run(jobs, settings, datasets, work)
+        forget_found(output, names, refused, everything=not any(settings[name] for name in SELECTING))
+        for status in plan.refused:
+            write_status(output, status)
+        for atlas in {atlas for job in jobs for atlas in job.atlases}:
+            copy_atlas(output, atlas)
+        if jobs:
+            _run(jobs, settings, datasets, work)
     whole = write_status_table(output)
     table = whole[whole["recording"].isin([*names, *refused, *embeddings])]
     states = _summarise(table.to_dict("records"), settings)
@@ -258,16 +264,26 @@ def _forget(job: Job, settings: Settings) -> Status | None:
         # else another run is at work on it, or has finished it since
         if is_free and not is_finished(output, recording, job.atlases, settings.method, settings.inputs.dataset_name):
             status_path(output, recording.name).unlink(missing_ok=True)
+            why, quality = "", path_of(output, recording.entities, (), QUALITY).with_suffix(".json")
             if earlier is not None and earlier.inputs not in ("", input_mark(recording)):
+                why = "its input is another than before"
+            elif quality.is_file() and _cleaned(quality) not in ({}, settings.method.cleaning()):
+                why = "it is cleaned otherwise than before"
+            if why:  # one scan has one series and one way of cleaning, whatever the atlas
                 old = [path for path in files_of(output, recording.entities) if path.is_file()]
                 for path in old:
                     path.unlink(missing_ok=True)
-                say(
-                    f"{recording.name}: its input is another than before: the {len(old)} files that were made of the "
-                    "former are removed, those of other atlases too.",
-                    settings,
-                )
+                former = f"the {len(old)} files that were made before are removed, those of other atlases too"
+                say(f"{recording.name}: {why}: {former}.", settings)
     return earlier
+
+
+def _cleaned(sidecar: Path) -> dict[str, Any]:
+    """Choices of the cleaning that a sidecar names; none where it is damaged."""
+    try:
+        return dict(read_json(sidecar).get("CleaningChoices") or {})
+    except (DatasetError, TypeError, ValueError):
+        return {}
 
 
 def _note_killed(names: Iterable[str], error: WorkerDied, count: Count) -> list[str]:

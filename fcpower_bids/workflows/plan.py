@@ -236,6 +236,13 @@ def _embeddings(jobs: Iterable[Job], settings: Settings) -> Iterator[Status]:
             yield Status(embedding_names(job.recording.name, [name], settings.method)[name], state, "embed", sentence)
 
 
+def describe_notes(notes: Sequence[str], every: bool) -> list[str]:
+    """One line for each note on what was found, or for all that say the same."""
+    groups = group_alike(notes, str, len(notes) if every else 1)
+    times = (f" So it is {len(alike)} times in all." if len(alike) > 1 else "" for alike in groups)
+    return [f"Note: {alike[0]}{more}" for alike, more in zip(groups, times, strict=True)]
+
+
 def describe_plan(plan: Plan, settings: Settings) -> str:
     """Return what ``--dry-run`` prints."""
     jobs, code, every = plan.jobs, plan.exit_code, settings.run.verbose
@@ -263,9 +270,7 @@ def describe_plan(plan: Plan, settings: Settings) -> str:
         lines.append(f"... and {len(jobs) - len(shown)} more that can be processed (--verbose lists them).")
     lines.append("")
     lines += describe_reasons([status for status in plan.expected if status.reason], every)
-    notes = plan.discovery.notes
-    for first, *others in group_alike(notes, str, len(notes) if every else 1):
-        lines.append(f"Note: {first}{f' So it is {1 + len(others)} times in all.' if others else ''}")
+    lines += describe_notes(plan.discovery.notes, every)
     lines += [f"Read from {root}" for root in plan.discovery.derivatives]
     fit = [job for job in jobs if not job.excluded]
     people = {job.recording.subject for job in fit}

@@ -1,0 +1,174 @@
+"""Runs after other runs into one folder: nothing is lost, mixed or kept that is not true any more."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcpower_bids.demo import DemoDesign, make_dataset
+from fcpower_bids.imaging.atlas import builtin_atlas
+from fcpower_bids.outputs.tables import read_matrix
+from fcpower_bids.reports.accounts import minutes_kept, read_accounts
+from tests.cases.people import table
+from tests.running import PLAIN, contents, run_app
+
+ATLAS = ("--atlas", "builtin", "--nprocs", "1")
+
+
+def two_runs(root):
+    make_dataset(root, DemoDesign.tiny(subjects=2, sessions=1, runs=2, volumes=80))
+    return root
+
+
+def atlas_named(folder, name):
+    """The built-in atlas under another name."""
+    image = builtin_atlas("MNI152NLin2009cAsym", folder / "made").image
+    for ending in (".nii.gz", ".tsv"):
+        source = image.with_name(image.name.replace(".nii.gz", ending))
+        shutil.copy(source, folder / f"{name}_dseg{ending}")
+    return folder / f"{name}_dseg.nii.gz"
+
+
+def states_of(output):
+    rows = table(output / "recordings.tsv")
+    return rows.set_index("path")["state"].to_dict()
+
+
+def test_a_scan_without_a_run_beside_a_numbered_one_is_a_scan(tmp_path):
+    root = two_runs(tmp_path / "in")
+    for path in list((root / "derivatives").rglob("sub-01_*_run-1_*")):
+        path.rename(path.with_name(path.name.replace("_run-1", "")))
+    found = run_app(root, tmp_path / "out", *ATLAS, *PLAIN)
+    assert found.code == 0, found.err
+    assert list(states_of(found.output).values()) == ["done"] * 4
+
+
+def test_embeddings_of_an_atlas_whose_name_goes_on_stay(tmp_path):
+    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=80))
+    atlases = [atlas_named(tmp_path, name) for name in ("atlas-Toy_seg-7n", "atlas-Toy")]
+    found = run_app(tmp_path / "in", tmp_path / "out", "--atlas", *atlases, "--encoder", "random-init", *PLAIN)
+    assert found.code == 0, found.err
+    assert len(found.files("*_embedding.tsv")) == 2
+
+
+def test_pages_alone_change_nothing_of_what_they_are_made_of(tmp_path):
+    root = two_runs(tmp_path / "in")
+    atlas = atlas_named(tmp_path, "atlas-Toy")
+    options = ("--atlas", atlas, *PLAIN, "--fd-thresh", "5", "--nprocs", "1")
+    found = run_app(root, tmp_path / "out", *options)
+    before = {name: data for name, data in contents(found.output, "work").items() if not name.endswith(".html")}
+    (confounds,) = root.rglob("sub-01_*_run-1_*confounds_timeseries.tsv")
+    confounds.rename(tmp_path / "away.tsv")
+    names = table(tmp_path / "atlas-Toy_dseg.tsv")
+    names["name"] = "new" + names["index"].astype(str)
+    names.to_csv(tmp_path / "atlas-Toy_dseg.tsv", sep="\t", index=False)
+    again = run_app(root, tmp_path / "out", *options, "--reports-only")
+    assert again.code == 0, again.err
+    after = {name: data for name, data in contents(found.output, "work").items() if not name.endswith(".html")}
+    assert {name for name in before if after.get(name) != before[name]} <= {"logs/CITATION.md", "logs/CITATION.bib"}
+    assert found.states() == again.states()
+
+
+@pytest.mark.parametrize(("run", "session"), [("1.0", "n/a"), ("01", "ses-a"), ("run-1", "a")])
+def test_a_decision_about_a_run_is_obeyed_however_a_table_writes_it(run, session, tmp_path):
+    root = two_runs(tmp_path / "in")
+    (tmp_path / "out").mkdir()
+    rows = f"sub-01\t{run}\t{session}\treject\nsub-02\t9\tn/a\treject\n"
+    (tmp_path / "out" / "exclude.tsv").write_text("participant_id\trun\tsession\tdecision\n" + rows)
+    found = run_app(root, tmp_path / "out", *ATLAS, *PLAIN)
+    rejected = [path for path, state in states_of(found.output).items() if state == "rejected"]
+    assert [path.partition("_run-")[2][0] for path in rejected] == ["1"]
+    assert all("sub-01" in path for path in rejected)
+
+
+def test_a_pattern_means_the_same_regressors_where_motion_is_filtered(tmp_path):
+    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=120, repetition_time=1.0))
+    pattern = tmp_path / "pattern.yml"
+    pattern.write_text("methods: x.\ncolumns: ['^(trans|rot)_[xyz](_derivative1)?(_power2)?$', csf]\n")
+    numbers = []
+    for name, motion in (("plain", ()), ("filtered", ("lp", "--band-stop-min", "6"))):
+        motion = ("--motion-filter-type", *motion) if motion else ()
+        options = ("--strategy", pattern, "--high-pass", "0", "--low-pass", "0", "--min-time", "0", *motion)
+        found = run_app(tmp_path / "in", tmp_path / name, *ATLAS, *options)
+        assert found.code == 0, found.err
+        _, names = read_matrix(found.file("sub-01", "desc-confounds_design.tsv"))
+        numbers.append(len(names))
+    assert numbers[0] == numbers[1] == 25
+
+
+def test_another_cleaning_takes_what_other_atlases_had_of_the_scan_with_it(tmp_path):
+    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=2, sessions=1, volumes=80))
+    first, second = (atlas_named(tmp_path, name) for name in ("atlas-One", "atlas-Two"))
+    run_app(tmp_path / "in", tmp_path / "out", "--atlas", first, *PLAIN, "--nprocs", "1")
+    options = ("--atlas", second, *PLAIN, "--high-pass", "0.01", "--nprocs", "1")
+    assert run_app(tmp_path / "in", tmp_path / "out", *options).code == 2
+    found = run_app(tmp_path / "in", tmp_path / "out", *options, "--replace", "--participant-label", "01")
+    assert "cleaned otherwise than before" in found.err
+    atlases = {path.name.partition("_atlas-")[2].partition("_")[0] for path in found.files("sub-01_*relmat.tsv")}
+    assert atlases == {"Two"}
+    assert table(found.file("sub-01", "_qc.tsv"))["atlas"].tolist() == ["atlas-Two"]
+    assert found.files("sub-02_*atlas-One_*relmat.tsv")
+
+
+def test_the_page_shows_a_scan_under_the_atlases_of_every_run(tmp_path):
+    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=80))
+    for name in ("atlas-One", "atlas-Two"):
+        atlas = atlas_named(tmp_path, name)
+        assert run_app(tmp_path / "in", tmp_path / "out", "--atlas", atlas, *PLAIN, "--nprocs", "1").code == 0
+    ((account,), _) = read_accounts(tmp_path / "out", "01")
+    assert sorted(view.atlas for view in account.views) == ["atlas-One", "atlas-Two"]
+    assert not account.broken
+    page = (tmp_path / "out" / "sub-01.html").read_text()
+    assert "atlas-One_" in page
+    assert "atlas-Two_" in page
+
+
+def test_a_parcel_without_a_voxel_is_uncovered_whatever_is_asked_for(troubled_demo, tmp_path):
+    options = (*ATLAS, *PLAIN, "--min-coverage", "0", "--participant-label", "02", "--session-label", "a")
+    found = run_app(troubled_demo[0], tmp_path / "out", *options)
+    assert found.code == 0, found.err
+    fc, names = read_matrix(found.file("sub-02", "stat-pearsoncorrelation_relmat.tsv"))
+    lacking = [name for name, row in zip(names, fc, strict=True) if np.isnan(row).all()]
+    sidecar = json.loads(found.file("sub-02", "stat-pearsoncorrelation_relmat.json").read_text())
+    assert lacking
+    assert sidecar["UncoveredNodes"] == lacking
+    assert table(found.file("sub-02", "_qc.tsv"))["uncovered_parcels"].tolist() == [str(len(lacking))]
+
+
+@pytest.mark.parametrize("strategy", ["24P", "36P"])
+def test_a_dry_run_knows_where_no_degree_of_freedom_is_left(strategy, tmp_path):
+    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=40, repetition_time=3.0))
+    options = (*ATLAS, "--strategy", strategy, "--min-time", "0", "--fd-thresh", "0")
+    dry, run = (run_app(tmp_path / "in", tmp_path / "out", *options, *more) for more in (["--dry-run"], []))
+    assert dry.code == run.code == 5
+    assert "Nothing is left to analyse" in dry.out
+    assert "Nothing is left to analyse" in run.err
+
+
+def test_who_is_not_there_is_forgotten_by_a_run_of_all(tmp_path):
+    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=80))
+    first = run_app(tmp_path / "in", tmp_path / "out", *ATLAS, *PLAIN, "--participant-label", "01", "99")
+    assert first.states()["sub-99"] == "failed"
+    again = run_app(tmp_path / "in", tmp_path / "out", *ATLAS, *PLAIN)
+    assert again.code == 0
+    assert "sub-99" not in again.states()
+
+
+def test_notes_on_what_was_found_are_said_by_a_run_too(tmp_path):
+    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=80))
+    found = run_app(tmp_path / "in", tmp_path / "out", *ATLAS, *PLAIN, "--task-id", "rest", "nback")
+    assert found.code == 0
+    assert "Note:" in found.err
+    assert "nback" in found.err
+
+
+def test_the_minutes_of_a_scan_of_which_nothing_is_kept_count(tmp_path):
+    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=80, repetition_time=3.0))
+    run_app(tmp_path / "in", tmp_path / "out", *ATLAS, "--strategy", "none", "--fd-thresh", "0.0001")
+    ((account,), _) = read_accounts(tmp_path / "out", "01")
+    assert minutes_kept(account) == (0.0, 4.0)
+    assert isinstance(account.volumes, pd.DataFrame)
