@@ -115,7 +115,7 @@ class LoadedCohort:
         """Return the phenotypes of the rows beside sessions, minutes (their sum) and ``mean_fd`` (mm, their mean)."""
         scans = [self._cohort.scans.iloc[rows] for rows in self._rows]
         facts: dict[str, Any] = {"session": self.sessions} if self.sessions else {}
-        facts["minutes"] = [float(part["seconds"].sum()) / 60 for part in scans]
+        facts["minutes"] = [float(part["seconds"].sum(skipna=False)) / 60 for part in scans]
         facts["mean_fd"] = [float(part["mean_fd"].mean()) for part in scans]
         table = pd.DataFrame(facts, index=pd.Index(self.names, name="participant_id"))
         others = self.phenotypes.drop(columns=[name for name in table if name in self.phenotypes])

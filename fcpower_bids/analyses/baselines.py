@@ -399,8 +399,7 @@ def find_known(study: Study, target: Target) -> Known:
     table, n = people.phenotypes, len(people.names)
     called = [str(name) for name in table.columns if str(name).lower() in CALLED]
     names = dict.fromkeys([*declared, *called, MOTION, MINUTES, *site_columns(table, settings.group)])
-    made_of = {target.name, *settings.group.classes.get(target.name, ())[:1]}
-    made_of |= set(settings.group.composites.get(target.name, ()))
+    made_of = settings.group.made_of(target.name)
     forms = {
         name: covariate_columns(table, study.cohort.scans, [name], (settings.group.site_column,)).to_numpy(dtype=float)
         for name in names

@@ -22,7 +22,7 @@ from fcpower_bids.core.identification import Identification, identify, units_of
 from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.krr import BlockRidge, Regression
 from fcpower_bids.core.regression.nested import NestedResult
-from fcpower_bids.errors import Unfit
+from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.settings import Settings
@@ -144,14 +144,28 @@ SUBSAMPLE_FACTS = {
 def prepare(cohort: Cohort, settings: Settings) -> None:
     """Refuse lengths and sizes that are not possible."""
     lengths = choose_minutes(cohort, settings.group.scan_minutes)
-    if len(cohort.phenotypes.columns):
-        choose_sizes(open_study(cohort, settings))
+    study = _open(cohort, settings)
+    if study is not None:
+        choose_sizes(study)
     for kept in {rows.tobytes(): rows for rows in (long_enough(cohort, length) for length in lengths)}.values():
         part = cohort.keep(kept)
-        if part is not cohort and len(cohort.phenotypes.columns):
+        if part is not cohort and study is not None:
             open_study(part, settings)
         if part is not cohort and can_identify(cohort):
             repeated_scans(part, np.ones(len(kept), bool))
+
+
+def _open(cohort: Cohort, settings: Settings) -> Study | None:
+    """The study; None where there is nothing to predict, and people who can be identified all the same."""
+    try:
+        return open_study(cohort, settings)
+    except NotInCohort as error:
+        if can_identify(cohort) and not settings.group.targets:
+            return None
+        if len(cohort.phenotypes.columns):
+            raise
+        sentence = "Learning curves need phenotypes to predict, or two people with two sessions to identify."
+        raise NotInCohort(sentence) from error
 
 
 def analyse_learning_curves(cohort: Cohort, settings: Settings) -> dict[str, Table]:
@@ -160,9 +174,7 @@ def analyse_learning_curves(cohort: Cohort, settings: Settings) -> dict[str, Tab
     Source: the paper, Figures "curves" and "duration", Tables "gridfull", "grid8m", "gridfp". Raises Unfit.
     """
     lengths = choose_minutes(cohort, settings.group.scan_minutes)
-    study = open_study(cohort, settings) if len(cohort.phenotypes.columns) else None
-    if study is None and not can_identify(cohort):
-        raise Unfit("Learning curves need phenotypes to predict, or two people with two sessions to identify.")
+    study = _open(cohort, settings)
     notes: list[str] = []
     parts = list(shorten_scans(cohort, lengths, settings, notes))
     facts = length_facts(cohort, lengths) | ({"Notes": list(dict.fromkeys(notes))} if notes else {})

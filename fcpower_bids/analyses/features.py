@@ -416,7 +416,9 @@ def mark_people(cohort: Cohort, representation: str) -> dict[str, str]:
     people = cohort.scans["participant_id"].astype(str).tolist()
     states: dict[str, str] = {}
     if label := encoder_of(representation):
-        for person, state in zip(people, cohort.seen.get(label, (UNKNOWN,) * len(people)), strict=True):
+        embedded = np.isfinite(cohort.embeddings[label]).all(axis=1)
+        marks = zip(people, cohort.seen.get(label, (UNKNOWN,) * len(people)), strict=True)
+        for person, state in (mark for mark, is_there in zip(marks, embedded, strict=True) if is_there):
             states[person] = min(states.get(person, state), state, key=ORDER.index)
     return states
 

@@ -173,8 +173,15 @@ def open_study(cohort: Cohort, settings: Settings, harmonises: bool = False) -> 
             "stratify spreads people over random folds; it does not go with sites that are held out, the folds of "
             "CBIG, or folds from a file."
         )
+    if group.sites == HOLD_OUT and group.site_column in preset.covariates:
+        raise Unfit(
+            f"'{group.site_column}' is a covariate, and --sites hold-out tests sites that no coefficient was fitted "
+            "to. Leave it out of --covariates."
+        )
     names = expand_names(cohort, settings)
     people = choose_people(cohort, settings.group, names, preset.covariates)
+    if cohort.folds is not None:  # who is in none takes no part
+        people = people.among(cohort.folds["participant_id"])
     if not group.targets and len(people.names) < FEWEST_PEOPLE:
         n = len(people.names)
         raise NotInCohort(
@@ -187,9 +194,10 @@ def open_study(cohort: Cohort, settings: Settings, harmonises: bool = False) -> 
         known, folds = target.known, protocol.folds
         for fold in folds:
             if sum(known[rows].any() for rows in fold.inner) < 2:
+                fewer = "use fewer folds, or " * (group.sites != HOLD_OUT and cohort.folds is None)
                 raise Unfit(
                     f"The target '{target.name}' is known for only {known[fold.train].sum()} of the people that train "
-                    f"fold {fold.fold + 1}; use fewer folds, or leave this target out."
+                    f"fold {fold.fold + 1}, too few or of one site; {fewer}leave this target out."
                 )
         train = min((fold.train[known[fold.train]] for fold in folds), key=len)
         if people.covariates.shape[1] and leave_nothing(target.measures, people.covariates, train):

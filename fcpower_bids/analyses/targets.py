@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,23 @@ class People:
     sites: NDArray[np.str_] | None
     covariates: FloatArray  # (n, c): numbers, and one indicator per further class of a text column
     facts: Mapping[str, Any]  # who was left out and why, for the sidecar
+
+    def among(self, names: Iterable[str]) -> People:
+        """Those of some names. Raises Unfit: nobody is left."""
+        there = set(names)
+        rows = [row for row, name in enumerate(self.names) if name in there]
+        if not rows:
+            raise Unfit("Nobody who has scans, phenotypes and covariates is in the folds of --folds-file.")
+        absent = [name for name in self.names if name not in there]
+        return People(
+            names=tuple(self.names[row] for row in rows),
+            scans=tuple(self.scans[row] for row in rows),
+            phenotypes=self.phenotypes.iloc[rows],
+            families=None if self.families is None else self.families[rows],
+            sites=None if self.sites is None else self.sites[rows],
+            covariates=self.covariates[rows],
+            facts={**self.facts, **({"PeopleWithoutFolds": absent} if absent else {})},
+        )
 
 
 def choose_people(cohort: Cohort, settings: Group, representations: Sequence[str], covariates: Sequence[str]) -> People:
@@ -94,11 +111,12 @@ def person_amounts(scans: pd.DataFrame) -> pd.DataFrame:
     """How much of everyone was scanned and how they moved: `AMOUNTS` by person; what is not known is NaN."""
     scans = scans.assign(participant_id=scans["participant_id"].astype(str))
     groups = scans.groupby("participant_id")
-    amounts = pd.DataFrame({"minutes": groups["seconds"].sum(min_count=1) / 60, "scans": groups.size().astype(float)})
-    amounts["mean_fd"] = groups["mean_fd"].mean()
-    known = "degrees_of_freedom" in scans
-    amounts["degrees_of_freedom"] = groups["degrees_of_freedom"].sum(min_count=1) if known else np.nan
-    return amounts
+    amounts = pd.DataFrame({"scans": groups.size().astype(float), "mean_fd": groups["mean_fd"].mean()})
+    for name, column, unit in (("minutes", "seconds", 60), ("degrees_of_freedom", "degrees_of_freedom", 1)):
+        amounts[name] = np.nan
+        if column in scans:  # the sum of those that are known is not that of all
+            amounts[name] = (groups[column].sum() / unit).where(groups[column].count() == groups.size())
+    return amounts[list(AMOUNTS)]
 
 
 def join_families(
@@ -202,11 +220,14 @@ def choose_targets(
         numeric = [str(name) for name in table.columns if pd.api.types.is_numeric_dtype(table[name])]
         candidates = numeric if defaults is None else defaults
         names = [name for name in candidates if name not in spoken_for and table[name].nunique() > 1]
-    for name in (name for name in names if name in covariates):  # a covariate that was named is refused before
-        raise Unfit(
-            f"'{name}' is a covariate of --preset {settings.preset}, so it is no target there. Name other "
-            "--covariates, another preset, or leave this target out."
-        )
+    made_of = {name: settings.made_of(name) for name in (*names, *settings.composites)}
+    for name, column in ((name, column) for name, columns in made_of.items() for column in columns):
+        if column in covariates:  # one that was named is refused before
+            what = f"'{name}' is" if name == column else f"'{name}' is made of '{column}', which is"
+            raise Unfit(
+                f"{what} a covariate of --preset {settings.preset}, so it is no target there. Name other "
+                "--covariates, another preset, or leave this target out."
+            )
     targets = [_read_target(table, name) for name in dict.fromkeys(names)]
     if not targets and not composites:
         raise NotInCohort("There is no phenotype to predict; name columns with --targets.")

@@ -7,7 +7,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +34,7 @@ from fcpower_bids.core.regression.krr import LAST_DECADE, decades
 from fcpower_bids.core.regression.nested import score_penalties
 from fcpower_bids.core.regression.probe import ModelArrays, predict_from_arrays, ridge_model_arrays
 from fcpower_bids.core.regression.scores import best_penalty
-from fcpower_bids.errors import DatasetError, Unfit
+from fcpower_bids.errors import DatasetError, FcPowerError, Unfit
 from fcpower_bids.outputs.group import Attempts, find_table
 from fcpower_bids.outputs.tables import plain, read_connectome, read_table, write_declared, write_json
 from fcpower_bids.progress import say
@@ -58,6 +59,7 @@ class FinalModel(NamedTuple):
     arrays: ModelArrays
     facts: dict[str, Any]
     reference: pd.DataFrame
+    scans: frozenset[tuple[str, str]] = frozenset()  # person and session of those it was fitted on; no file has them
 
 
 # --- Intervals ------------------------------------------------------------------------------------------------------
@@ -171,6 +173,7 @@ def fit_final_model(
     wanted = f"{target}={','.join(columns)}" if columns else target
     # Of one target and one representation; the folds only serve to select the penalty.
     choices = {"targets": (wanted,), "representations": (representation,), "repeats": 1, "sites": PERMUTE}
+    choices["stratify"] = False
     study = open_study(cohort, settings.changed(**choices))  # type: ignore[arg-type]
     people, preset, binary = study.people, study.preset, study.targets[0].is_binary
     if binary and preset.covariates:
@@ -220,7 +223,8 @@ def fit_final_model(
         for name, column in measures.items()
         if column.count() >= FEWEST_SHOWN
     ]
-    return FinalModel(arrays, facts, pd.DataFrame(reference, columns=list(REFERENCE.columns)))
+    used = cohort.scans.iloc[rows][["participant_id", "session"]].astype(str).itertuples(index=False, name=None)
+    return FinalModel(arrays, facts, pd.DataFrame(reference, columns=list(REFERENCE.columns)), frozenset(used))
 
 
 def _describe(study: Study, known: NDArray[np.intp], rows: Rows) -> dict[str, Any]:
@@ -270,7 +274,7 @@ def _outwards(low: float, high: float) -> tuple[float, float]:
     return round((math.ceil(low / step) - 1) * step, 10), round((math.floor(high / step) + 1) * step, 10)
 
 
-FORMAT = "fcpower_bids model 6"
+FORMAT = "fcpower_bids model 7"
 CARD, WEIGHTS, TABLE = "model.json", "weights.npz", f"{REFERENCE.name}.tsv"
 RECOGNISED_BY, DECIMALS = 48, 2
 """Edges that identify scans: so many, with so few decimals, that no rounding of another machine changes them."""
@@ -336,8 +340,14 @@ def scan_digest(salt: str, edges: np.ndarray) -> str:
     return hashlib.sha256(salt.encode() + edges.tobytes()).hexdigest()[:16]
 
 
-def telling_edges(matrix: np.ndarray) -> np.ndarray:
-    """Return some correlations of a connectome (P, P), rounded: scans differ in them, roundings of a scan do not."""
+def telling_edges(matrix: np.ndarray, names: Sequence[str], parcels: Sequence[str]) -> np.ndarray:
+    """Return some correlations of a connectome (P, P), rounded: scans differ in them, roundings of a scan do not.
+
+    `names` of its rows; `parcels`: those of the model, in whose order the correlations are taken.
+    """
+    place = {name: row for row, name in enumerate(names)}
+    rows = [place[name] for name in parcels if name in place]
+    matrix = matrix[np.ix_(rows, rows)]
     edges = matrix[np.triu_indices(len(matrix), 1)]
     some = edges[np.linspace(0, len(edges) - 1, min(RECOGNISED_BY, len(edges))).astype(int)]
     return np.nan_to_num(np.round(some, DECIMALS), nan=9.0) + 0.0  # + 0.0: minus zero is zero
@@ -367,12 +377,16 @@ def write_model(
     cohort: Cohort, settings: Settings, target: str, representation: str, tested: Mapping[str, Any]
 ) -> Path:
     """Fit a model of one target and write its folder. Raises Unfit, DatasetError."""
-    model = fit_final_model(cohort, settings, target, representation, tested)
-    refuse_without_skill(model.facts, settings.group.accept_no_skill)
-    places = set(zip(cohort.scans["participant_id"].astype(str), cohort.scans["session"].astype(str), strict=True))
+    path = model_path(settings.results / "models", target, representation)
+    try:
+        model = fit_final_model(cohort, settings, target, representation, tested)
+        refuse_without_skill(model.facts, settings.group.accept_no_skill)
+    except FcPowerError:  # one that is there is of other people, data or choices
+        shutil.rmtree(path, ignore_errors=True)
+        raise
     of_atlas = settings.changed(atlas=(cohort.atlas,))
     chosen, _ = choose_connectomes(selected_of(settings).connectomes, of_atlas)
-    used = [connectome for connectome in chosen if (connectome.participant, connectome.session) in places]
+    used = [connectome for connectome in chosen if (connectome.participant, connectome.session) in model.scans]
     # The salt keeps digests of different models apart, and is the same when a model is made again.
     salt = hashlib.sha256(model.arrays["weights"].tobytes()).hexdigest()[:16]
     facts = {
@@ -380,14 +394,14 @@ def write_model(
         "Preprocessing": gather_preprocessing(used),
         "Salt": salt,
         "TrainingScans": sorted(
-            scan_digest(salt, _telling(connectome.path, connectome.path.stat().st_mtime_ns)) for connectome in used
+            scan_digest(salt, _telling(connectome.path, connectome.path.stat().st_mtime_ns, cohort.parcels))
+            for connectome in used
         ),
     }
-    path = model_path(settings.results / "models", target, representation)
     return save_model(path, model.arrays, facts, model.reference)
 
 
 @cache
-def _telling(path: Path, _changed: int) -> np.ndarray:
+def _telling(path: Path, _changed: int, parcels: tuple[str, ...]) -> np.ndarray:
     """Read the 48 numbers that identify a scan, once for all models of a run."""
-    return telling_edges(read_connectome(path)[0])
+    return telling_edges(*read_connectome(path), parcels)

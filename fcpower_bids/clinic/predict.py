@@ -198,6 +198,11 @@ def predict_scans(
     about = json.loads(json.dumps(plain({**PREDICTED.describe(), "Model": path.name, **about})))
     before = read_json(sidecar) if sidecar.is_file() else {}
     before.pop(COVERAGE, None)
+    if wanted and before.get("Salt", about["Salt"]) != about["Salt"]:  # that of its weights
+        raise DatasetError(
+            f"{target} holds what another model of this name said. Leave out --participant-label to have everybody "
+            "predicted by this one, or copy the model under another name of its folder."
+        )
     merged, references, changed = frame, compared, set(frame["participant_id"])
     if before == about and wanted:  # who was predicted before, and is not asked for now
         kept, others = read_table(target), read_table(beside)
@@ -279,7 +284,7 @@ def _attempt(
         if quality.fault:
             raise RecordingError(f"{quality.fault[0].upper()}{quality.fault[1:]}.")
         matrix, parcels = read_connectome(scan.path)
-        seen = scan_digest(facts["Salt"], telling_edges(matrix)) in facts["TrainingScans"]
+        seen = scan_digest(facts["Salt"], telling_edges(matrix, parcels, facts["Parcels"])) in facts["TrainingScans"]
         age = people["age"].get((scan.participant, scan.session), math.nan)
         about = NewScan(quality.seconds, quality.mean_fd, quality.repetition_time, age, seen)
         applied = apply_model(model, matrix, parcels, about)
@@ -306,7 +311,7 @@ def read_people(
 ) -> Known:
     """Return ``age`` and the target at each scan (person, session), as far as known. Raises DatasetError.
 
-    No number is guessed to be a code for missing values: some people are 77.
+    No age is guessed to be a code for missing values: some people are 77; the target is read as the group level does.
     """
     known: Known = {"age": {}, KNOWN: {}}
     if not scans:
@@ -319,7 +324,7 @@ def read_people(
         names = {}  # of the last, which is that of the user where one is given
         for session in {session: None for _, session in scans}:
             scanned = {person: (session,) for person, other in scans if other == session}
-            people = load_people(sources, scanned, dataset, guess_codes=False)
+            people = load_people(sources, scanned, dataset, guess_codes=bool(target))
             names |= dict.fromkeys(map(str, people.frame.columns))
             table = people.frame.drop(columns=[name for name in people.conflicts if name in people.frame])
             table = table.loc[[person for person in table.index if person in scanned]]

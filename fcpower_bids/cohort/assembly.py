@@ -75,9 +75,10 @@ def exclude_duplicates(
             reasons.append(f"{COPIED} {kept.recording}; only that is used")
         else:
             other = next(copy for copy in alike[digest] if copy.participant != connectome.participant)
+            at_site = f" of {other.site}" if other.site else ""
             reasons.append(
-                f"{COPIED} {other.recording}, so one of the two names is wrong and {NEITHER}; reject the wrong one, "
-                "or accept the right one, in exclude.tsv"
+                f"{COPIED} {other.recording}{at_site}, so one of the two names is wrong and {NEITHER}; reject the "
+                "wrong one, or accept the right one, in exclude.tsv"
             )
     return exclude(connectomes, reasons)
 
@@ -125,6 +126,10 @@ def load_cohort(settings: Settings) -> Cohort:
         (
             scanned_people - in_tables if in_tables else set[str](),
             "in no phenotype table: takes part in identification, not in prediction",
+        ),
+        (
+            set[str]() if folds is None else (scanned_people & in_tables).difference(folds[PERSON_ID]),
+            "in no fold of --folds-file: takes part in identification, not in prediction",
         ),
         (
             (in_tables & asked if asked else in_tables) - scanned_people,

@@ -56,7 +56,11 @@ def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Group
     made_of = tuple(dict.fromkeys((*cut.values(), *predicted)))
     problems += [f"'{name}' is both target and covariate; name it once." for name in made_of if name in covariates]
     problems += [f"'{name}' is both target and site or family; name it once." for name in made_of if name in groups]
-    notes: list[str] = []
+    notes = [
+        f"The covariate '{name}' is the column of the phenotype tables, and not what is known from the scans."
+        for name in covariates
+        if name in FROM_SCANS
+    ]
     frame = frame.copy()
     spoilt = set(phenotypes.conflicts) | {column for name, column in cut.items() if name in phenotypes.conflicts}
     for name in dict.fromkeys((*made_of, *covariates)):

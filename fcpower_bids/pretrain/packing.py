@@ -8,7 +8,7 @@ import logging
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -183,14 +183,24 @@ def prepare_all(
 
 
 def pack_corpus(
-    recordings: Iterable[Source], folder: Path, alpha: float = ALPHA_STAR, *, atlas: str = "n/a", n_processes: int = 1
+    recordings: Iterable[Source],
+    folder: Path,
+    alpha: float = ALPHA_STAR,
+    *,
+    atlas: str = "n/a",
+    n_processes: int = 1,
+    there: Collection[str] = (),
 ) -> pd.DataFrame:
-    """Add recordings to a corpus pack; what is already in it (by content) is passed over."""
+    """Add recordings to a corpus pack; what is already in it (by content) is passed over.
+
+    `there`: ids of all that the outputs hold, where others that came from the same outputs are to leave the pack.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     sweep(folder / name for name in leftovers(folder))  # of a run that was killed
     sources = list(recordings)
     pack = _Pack(folder, alpha, atlas)
     pack.admit(sources)
+    pack.forget({(facts["dataset"], facts["place"]) for facts, _ in sources if there}, there)
     known = {name: row["sha256"] for name, row in pack.rows.items()}
     with tqdm(disable=None, desc="packing", unit="recording") as bar:
         for prepared in prepare_all(pack.fresh(sources), alpha, known, n_processes):
@@ -251,6 +261,16 @@ class _Pack:
                     "are two datasets, name this one (dataset_name in a file); if one was processed anew, remove the "
                     "corpus and pack again."
                 )
+
+    def forget(self, places: Collection[tuple[str, str]], there: Collection[str]) -> None:
+        """Leave out what came from these outputs and is not there any more."""
+        gone = [
+            name for name, row in self.rows.items() if (row["dataset"], row["place"]) in places and name not in there
+        ]
+        for name in gone:
+            del self.rows[name]
+        if gone:
+            logger.warning("%d recordings are not there any more, so they leave the corpus: %s.", len(gone), gone[0])
 
     def fresh(self, sources: Iterable[Source]) -> Iterator[Source]:
         """Pass over unchanged files; their declarations may have changed."""

@@ -99,6 +99,17 @@ def describe_unread(settings: Settings, analyses: Sequence[str]) -> Iterator[str
                 yield f"{flags[name]} is not used by --analyses {asked}, but by {', '.join(readers)}."
     for name, instead in overridden(settings.as_dict()).items():
         yield f"{flags[name]} is not used: {instead}."
+    for name, other in BELONGING.items():
+        if name in given and settings[other] is None:
+            yield f"{flags[name]} is not used: there is no --{other.replace('_', '-')}."
+    if "filter_order" in given and settings.method.band == (None, None):
+        yield f"{flags['filter_order']} is not used: there is no pass-band."
+
+
+BELONGING = {"motion_filter_order": "motion_filter_type"} | dict.fromkeys(
+    ("encoder_read", "encoder_protocol", "encoder_revision", "encoder_aux", "allow_missing_parcels"), "encoder"
+)
+"""Options that say how another is done, by name, and the latter."""
 
 
 def overridden(chosen: Mapping[str, Any]) -> dict[str, str]:

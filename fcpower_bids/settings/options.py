@@ -344,6 +344,11 @@ class Group:
         pairs = (item.partition("=") for item in self.targets if is_composite(item))
         return {name.strip(): tuple(part.strip() for part in parts.split(",")) for name, _, parts in pairs}
 
+    def made_of(self, target: str) -> frozenset[str]:
+        """A target, the columns of a composite, and those of which a class is cut."""
+        names = {target, *self.composites.get(target, ())}
+        return frozenset(names | {self.classes[name][0] for name in names if name in self.classes})
+
 
 def as_class(target: str) -> tuple[str, str, float] | None:
     """Name, column and number of ``NAME=COLUMN>=NUMBER``, NaN where it is no number; None for any other target."""

@@ -116,7 +116,7 @@ def run_group(settings: Settings) -> int:
             attempts.fail("embedding", str(error), error)
         with memory_limit(settings.run.mem_mb):
             cohort, by_atlas = open_cohorts(settings)
-        _describe_left_out(cohort, settings)
+        _describe_cohort(cohort, settings)
         with ExitStack() as held, executing(settings.run, shared):
             path = settings.output_dir / LOCKS / f"group_{settings.group.name}"
             if not held.enter_context(lock(path, wait=False)):
@@ -146,7 +146,7 @@ def _dry_run(settings: Settings) -> int:
         bring_sources(choices)
         cohort, by_atlas = open_cohorts(choices)
         left_out = _check_choices(analyses_to_run(settings), cohort, by_atlas, choices)
-        _describe_left_out(cohort, choices)
+        _describe_cohort(cohort, choices)
     sessions = ", ".join(f"{name}: {count}" for name, count in cohort.scans["session"].value_counts().items())
     columns = ", ".join(map(str, cohort.phenotypes.columns)) or "none"
     say(
@@ -154,16 +154,18 @@ def _dry_run(settings: Settings) -> int:
         f"{len(cohort.parcels)} parcels, phenotypes: {columns}; {len(cohort.excluded)} exclusions",
         settings,
     )
-    for line in (*cohort.notes, *(f"{name}: would be left out. {reason}" for name, reason in left_out.items())):
-        say(line, settings)
+    for name, reason in left_out.items():
+        say(f"{name}: would be left out. {reason}", settings)
     return 0
 
 
-def _describe_left_out(cohort: Cohort, settings: Settings) -> None:
-    """Say who is missing and why, before any table: one line each, or for all with the same reason.
+def _describe_cohort(cohort: Cohort, settings: Settings) -> None:
+    """Say who is missing and why, before any table (one line each, or for all with the same reason), and all notes.
 
     Also a participant of the command line without a connectome, and how the label may be meant.
     """
+    for note in cohort.notes:
+        say(note, settings)
     rows = cohort.excluded[cohort.excluded["what"].isin((RECORDING, PERSON))]
     most = len(rows) if settings.run.verbose else MOST_ALIKE
     for first, *others in group_alike(list(rows.itertuples()), lambda row: str(row.reason), most):

@@ -229,8 +229,10 @@ def _pack(settings: Settings, corpus: Path) -> Any:
     there = {facts["subject"] for facts, _ in sources}
     if absent := sorted(chosen - there):
         raise DatasetError(f"{settings.output_dir} has no series of sub-{absent[0]}: {label_remedy(absent[0], there)}")
+    listed = {facts["id"] for facts, _ in sources}
     sources = [source for source in sources if not chosen or source[0]["subject"] in chosen]
-    table = pack_corpus(sources, corpus, settings.method.alpha, atlas=atlas, n_processes=processes_of(settings.run))
+    at_once = processes_of(settings.run)
+    table = pack_corpus(sources, corpus, settings.method.alpha, atlas=atlas, n_processes=at_once, there=listed)
     others = sorted(set(table["subject"][table["dataset"] == dataset]) - chosen)
     if chosen and others:
         raise DatasetError(

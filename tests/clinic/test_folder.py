@@ -24,7 +24,7 @@ def test_round_trip(tmp_path):
     assert path != model_path(tmp_path, "fluid-IQ/2", "fc_power")
     assert model_path(tmp_path, "age", "fc").name == "target-age-fc_model"
     save_model(path, {"weights": np.arange(3.0)}, {"Target": "x", "Alpha": np.float64(0.35)}, EMPTY)
-    arrays, facts, _ = load_model(path)
+    arrays, facts, *_ = load_model(path)
     np.testing.assert_array_equal(arrays["weights"], np.arange(3.0))
     assert (facts["Target"], facts["Alpha"]) == ("x", 0.35)
 
@@ -39,7 +39,7 @@ def card(path, text):
     (path / "model.json").write_text(text)
 
 
-DIGESTS = '{"Format": "fcpower_bids model 6", "Digests": {}}'
+DIGESTS = '{"Format": "fcpower_bids model 7", "Digests": {}}'
 
 
 def with_pickle(path):
@@ -63,7 +63,7 @@ def with_pickle(path):
 def test_what_is_not_a_model_is_refused_and_never_run(tmp_path, write, capsys):
     path = tmp_path / "a_model"
     write(path)
-    with pytest.raises(DatasetError, match=r"a_model.*(OUTPUT_DIR/group/models|model 6 is needed)"):
+    with pytest.raises(DatasetError, match=r"a_model.*(OUTPUT_DIR/group/models|model 7 is needed)"):
         load_model(path)
     assert "code was run" not in capsys.readouterr().out
 
@@ -79,7 +79,7 @@ def test_a_changed_card_is_named(tmp_path, old, new):
     assert load_model(path)[1]["Parcels"] == ["a"], "laid out anew, with a mark of its encoding"
     assert old in text
     card.write_text(text.replace(old, new))
-    with pytest.raises(DatasetError, match=r"model\.json is not the file|model 6 is needed"):
+    with pytest.raises(DatasetError, match=r"model\.json is not the file|model 7 is needed"):
         load_model(path)
 
 

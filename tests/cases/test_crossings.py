@@ -1,0 +1,206 @@
+"""Choices of the group level that meet, against an independent computation from the files."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.cases.cohorts import QUICK, read, write_series, write_table
+from tests.cases.people import run, table
+
+PEOPLE = tuple(f"sub-{number:03d}" for number in range(1, 41))
+RANDOM = np.random.default_rng(5)
+SCORE = np.linspace(0, 1, len(PEOPLE)) + 0.05 * RANDOM.standard_normal(len(PEOPLE))
+AGE = np.round(RANDOM.uniform(20, 60, len(PEOPLE)))
+PREDICT = (*QUICK[:6], "--permutations", 39, *QUICK[8:], "--analyses", "prediction", "--representations", "fc")
+
+
+def cohort(folder, **columns):
+    """Forty people whose score is in one connection."""
+    write_series(folder, PEOPLE, volumes=120, signal=lambda number: 0.05 + 0.9 * float(np.clip(SCORE[number], 0, 1)))
+    about = {"score": SCORE, "age": AGE, "site": ["a", "b"] * 20} | columns
+    write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE, **about)
+    return folder
+
+
+def group(folder, *options, quick=PREDICT):
+    source = () if "-d" in options else ("-d", f"list={folder / 'list.tsv'}")
+    return run(folder / "bids", folder / "out", "group", *quick, *source, *options)
+
+
+def models(folder):
+    return sorted((folder / "out" / "group" / "models").glob("*_model"))
+
+
+def predictions(folder, model, *options):
+    found = run("predict", model, folder / "out", *options)
+    assert found.code == 0, found.err
+    name = model.name.removesuffix("_model")
+    return pd.read_csv(folder / "out" / "group" / "predicted" / f"{name}.tsv", sep="\t")
+
+
+def test_a_model_of_earlier_data_does_not_stay_where_none_can_be_made(tmp_path):
+    cohort(tmp_path)
+    assert group(tmp_path, "--targets", "score", "--save-models").code == 0
+    assert len(models(tmp_path)) == 1
+    noise = np.random.default_rng(0).permutation(SCORE)
+    write_table(tmp_path / "bids" / "participants.tsv", participant_id=PEOPLE, score=noise)
+    found = group(tmp_path, "--targets", "score", "--save-models")
+    assert found.code == 3
+    assert "does no better than" in found.err
+    assert not models(tmp_path)
+
+
+def test_a_training_scan_is_known_whatever_the_order_of_parcels_and_who_had_no_target_is_none(tmp_path):
+    score = SCORE.copy()
+    score[:6] = np.nan
+    cohort(tmp_path / "one", score=score)
+    assert group(tmp_path / "one", "--targets", "score", "--save-models").code == 0
+    (model,) = models(tmp_path / "one")
+    again = predictions(tmp_path / "one", model, "--accept-no-skill")
+    known = dict(zip(PEOPLE, np.isfinite(score), strict=True))
+    assert again.set_index("participant_id")["in_training"].to_dict() == known
+    other = tmp_path / "two"
+    cohort(other)
+    names = [f"p{number}" for number in range(6)]
+    order = [3, 1, 0, 5, 4, 2]
+    rows = pd.read_csv(tmp_path / "one" / "list.tsv", sep="\t")
+    assert len(rows) == len(PEOPLE)
+    for folder, places in ((tmp_path / "one", range(6)), (other, order)):
+        for name in rows["path"]:
+            values = np.load(tmp_path / "one" / name)
+            frame = pd.DataFrame(values, columns=names)[[names[place] for place in places]]
+            frame.to_csv(folder / name.replace(".npy", ".tsv"), sep="\t", index=False)
+        rows.assign(path=rows["path"].str.replace(".npy", ".tsv")).to_csv(folder / "named.tsv", sep="\t", index=False)
+    for folder in (tmp_path / "one", other):
+        options = ("--targets", "score", "--save-models", "--replace", "-d", f"list={folder / 'named.tsv'}")
+        assert group(folder, *options).code == 0
+    (model,) = models(tmp_path / "one")
+    moved = predictions(other, model, "--accept-no-skill").set_index("participant_id")
+    here = predictions(tmp_path / "one", model, "--accept-no-skill").set_index("participant_id")
+    np.testing.assert_allclose(moved["prediction"], here["prediction"], rtol=1e-12)
+    assert moved["in_training"].to_dict() == known
+
+
+def test_who_is_in_no_fold_of_the_file_takes_no_part_and_is_named(tmp_path):
+    cohort(tmp_path)
+    folds = ["n/a"] * 5 + [str(number % 5) for number in range(30)]
+    write_table(tmp_path / "folds.tsv", participant_id=PEOPLE[:35], split=folds)
+    found = group(tmp_path, "--targets", "score", "--folds-file", tmp_path / "folds.tsv", "--save-models")
+    assert found.code == 0, found.err
+    left_out = table(tmp_path / "out" / "group" / "excluded.tsv").query("what == 'person'")["participant_id"]
+    assert set(left_out) == {*PEOPLE[:5], *PEOPLE[35:]}
+    assert set(read(tmp_path, "predictions")["participant_id"]) == set(PEOPLE[5:35])
+    assert set(read(tmp_path, "prediction_baselines")["n_people"]) == {30}
+    (model,) = models(tmp_path)
+    rows = predictions(tmp_path, model, "--accept-no-skill")
+    assert set(rows[rows["in_training"]]["participant_id"]) == set(PEOPLE[5:35])
+
+
+@pytest.mark.parametrize("target", ["old=age>=40", "g=age,score", "g=old,score"])
+def test_what_is_made_of_a_covariate_of_a_preset_is_no_target_there(target, tmp_path):
+    cohort(tmp_path, sex=["F", "M"] * 20)
+    more = ("old=age>=40",) if target.startswith("g=old") else ()
+    quick = [*PREDICT, "--preset", "cbig"]
+    found = group(tmp_path, "--targets", target, *more, quick=quick)
+    assert found.code == 3
+    assert "'age'" in found.err
+    assert "cbig" in found.err
+
+
+def test_what_a_composite_is_made_of_is_not_known_without_a_scan(tmp_path):
+    cohort(tmp_path, sex=["F", "M"] * 20)
+    assert group(tmp_path, "--targets", "old=age>=40", "g=old,score").code == 0
+    rows = read(tmp_path, "prediction_baselines").query("target == 'g' and model == 'known'")
+    assert "age" not in " ".join(rows["known"])
+
+
+def test_minutes_of_someone_with_a_session_of_unknown_length_are_not_known(tmp_path):
+    folder = write_series(tmp_path, PEOPLE, sessions=("1", "2"), volumes=60)
+    rows = pd.read_csv(folder / "list.tsv", sep="\t").assign(kind="matrix", repetition_time=np.nan, minutes=5.0)
+    rows["minutes"] = [5.0 + number % 7 for number in range(len(rows))]
+    rows.loc[rows["session_id"].eq(2) & rows["participant_id"].isin(PEOPLE[:10]), "minutes"] = np.nan
+    for name in rows["path"]:
+        np.save(folder / name, np.corrcoef(np.load(folder / name).T))
+    rows.to_csv(folder / "list.tsv", sep="\t", index=False, na_rep="n/a")
+    write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE, score=SCORE)
+    assert group(folder, "--targets", "score", "--covariates", "minutes").code == 0
+    assert set(read(folder, "predictions")["participant_id"]) == set(PEOPLE[10:])
+
+
+def test_a_column_that_has_the_name_of_what_scans_tell_is_named(tmp_path):
+    cohort(tmp_path, mean_fd=RANDOM.random(len(PEOPLE)))
+    assert group(tmp_path, "--targets", "score", "--covariates", "mean_fd").code == 0
+    notes = json.loads((tmp_path / "out" / "group" / "scans.json").read_text())["CohortNotes"]
+    assert any("'mean_fd' is the column of the phenotype tables" in note for note in notes)
+
+
+def test_another_model_of_one_name_does_not_take_the_rows_of_the_first(tmp_path):
+    cohort(tmp_path)
+    assert group(tmp_path, "--targets", "score", "--save-models", "--name", "A").code == 0
+    write_table(tmp_path / "bids" / "participants.tsv", participant_id=PEOPLE, score=2 * SCORE + AGE / 100)
+    assert group(tmp_path, "--targets", "score", "--save-models", "--name", "B").code == 0
+    first, second = (tmp_path / "out" / "group" / name / "models" / "target-score-fc_model" for name in "AB")
+    before = predictions(tmp_path, first, "--accept-no-skill")
+    assert len(before) == len(PEOPLE)
+    found = run("predict", second, tmp_path / "out", "--accept-no-skill", "--participant-label", "001")
+    assert found.code == 3
+    assert "another model of this name" in found.err
+    pd.testing.assert_frame_equal(predictions(tmp_path, first, "--accept-no-skill"), before)
+
+
+def test_strata_of_the_folds_are_no_business_of_a_model_of_one_target(tmp_path):
+    cohort(tmp_path, dx=["x", "y", "y", "x"] * 10)
+    options = ("--targets", "score", "dx", "--save-models", "--stratify", "--accept-no-skill")
+    assert group(tmp_path, *options).code == 0
+    assert len(models(tmp_path)) == 2
+
+
+def test_curves_of_identification_need_no_phenotypes(tmp_path):
+    folder = write_series(tmp_path, PEOPLE[:20], sessions=("1", "2"), volumes=60)
+    write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE[:20], irrelevant=AGE[:20])
+    quick = (*QUICK, "--analyses", "learning_curves", "--representations", "fc")
+    assert group(folder, quick=quick).code == 0
+    assert len(read(folder, "identification_curves"))
+
+
+def test_a_code_for_a_missing_value_is_no_score_of_a_new_person(tmp_path):
+    cohort(tmp_path)
+    assert group(tmp_path, "--targets", "score", "--save-models").code == 0
+    (model,) = models(tmp_path)
+    new = tmp_path / "new"
+    cohort(new)
+    score = np.where(np.arange(len(PEOPLE)) < 10, -999.0, SCORE)
+    write_series(
+        new, PEOPLE, volumes=120, seed=9, signal=lambda number: 0.05 + 0.9 * float(np.clip(SCORE[number], 0, 1))
+    )
+    write_table(new / "bids" / "participants.tsv", participant_id=PEOPLE, score=score)
+    assert group(new, "--targets", "score").code == 0
+    predictions(new, model, "--accept-no-skill")
+    sidecar = new / "out" / "group" / "predicted" / f"{model.name.removesuffix('_model')}.json"
+    assert json.loads(sidecar.read_text())["Coverage"]["Known"] == 30
+
+
+def test_a_site_that_is_held_out_is_no_covariate(tmp_path):
+    cohort(tmp_path)
+    options = ("--sites", "hold-out", "--site-column", "site", "--covariates", "site", "--folds", "2")
+    found = group(tmp_path, "--targets", "score", *options)
+    assert found.code == 3
+    assert "'site' is a covariate" in found.err
+
+
+def test_who_leaves_the_list_leaves_the_corpus(tmp_path):
+    folder = write_series(tmp_path, PEOPLE[:12], volumes=60)
+    (folder / "bids" / "dataset_description.json").write_text('{"Name": "x", "BIDSVersion": "1.9.0"}')
+    words = (folder / "bids", folder / "out", "pretrain", "-d", f"list={folder / 'list.tsv'}", "--steps", 0)
+    assert run(*words, "--nprocs", 1).code == 0
+    rows = pd.read_csv(folder / "list.tsv", sep="\t")
+    rows.iloc[3:].to_csv(folder / "list.tsv", sep="\t", index=False)
+    found = run(*words, "--nprocs", 1)
+    assert found.code == 0, found.err
+    assert "9 recordings of 9 people" in found.err
+    kept = table(folder / "out" / "corpus" / "recordings.tsv")["subject"]
+    assert sorted(kept) == [name.removeprefix("sub-") for name in PEOPLE[3:12]]
