@@ -94,7 +94,10 @@ def test_what_is_replaced_is_said_and_the_methods_are_those_of_the_sidecars(exac
     )
     assert not list(outputs.glob("sub-02/**/*_relmat.*"))
     assert len(list(outputs.glob("sub-01/**/*_stat-pearsoncorrelation_relmat.tsv"))) == 2
-    assert "sub-02_ses-a_task-rest_run-1_space-MNI152NLin2009cAsym_res-2: it is cleaned otherwise than before: the" in found.err
+    assert (
+        "sub-02_ses-a_task-rest_run-1_space-MNI152NLin2009cAsym_res-2: it is cleaned otherwise than before: the"
+        in found.err
+    )
     rows = table(outputs / "recordings.tsv")
     assert rows["state"].tolist() == ["done", "done", "excluded", "excluded"]
     assert rows["cleaning"].nunique() == 2
