@@ -14,7 +14,6 @@ from nibabel.cifti2.cifti2_axes import BrainModelAxis, LabelAxis
 from nilearn.datasets import load_mni152_brain_mask, load_mni152_wm_template, struct
 from scipy import ndimage
 
-from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging import atlas as builtin
 from fcpower_bids.imaging.atlas import N_PARCELS, SPACES, SPACING, builtin_atlas, parcel_centroids
 from fcpower_bids.imaging.labels import IMAGE, template_dice, template_tissue
@@ -63,13 +62,6 @@ def test_a_damaged_file_in_the_cache_is_replaced(tmp_path):
     builtin_atlas(SPACES[0], tmp_path)
     assert atlas.image.read_bytes() == whole
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".gz", ".tsv"]
-
-
-@pytest.mark.parametrize("space", ["fsLR", "MNI152NLin2009aSym", ""])
-def test_other_spaces_are_refused_with_the_remedy(space, tmp_path):
-    with pytest.raises(UsageError, match=r"--atlas.*--space"):
-        builtin_atlas(space, tmp_path)
-    assert not list(tmp_path.iterdir())
 
 
 AFFINE = np.array([[-2.0, 0, 0, 90], [0, 2.5, 0, -126], [0, 0, 3.0, -72], [0, 0, 0, 1]])

@@ -11,7 +11,7 @@ from nibabel.cifti2 import BrainModelAxis, Cifti2Image, LabelAxis, SeriesAxis
 
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging import cifti
-from fcpower_bids.imaging.labels import align_labels, read_grayordinate_labels
+from fcpower_bids.imaging.labels import align_labels
 from fcpower_bids.imaging.parcellation import parcellate
 from fcpower_bids.records import Atlas
 
@@ -112,7 +112,6 @@ def test_equal_length_is_not_equal_order(rng):
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
-        (make_axis(n_vertices=40), "places"),
         (BrainModelAxis.from_mask(np.ones(SHAPE, bool), "CIFTI_STRUCTURE_BRAIN_STEM", affine=AFFINE), "share no"),
         (BrainModelAxis.from_mask(np.ones(SHAPE, bool), "CIFTI_STRUCTURE_THALAMUS_LEFT", affine=np.eye(4)), "grid"),
     ],
@@ -138,13 +137,3 @@ def test_a_truncated_dtseries(run):
     bold.write_bytes(bold.read_bytes()[:-10])
     with pytest.raises(RecordingError, match="truncated"):
         parcellate(bold, None, [atlas])
-
-
-def test_the_first_map_of_a_dlabel_is_read_with_its_table(tmp_path, rng):
-    axis = make_axis()
-    rows = rng.integers(0, 5, (2, len(axis)))
-    path = save_labels(tmp_path / "two.dlabel.nii", rows, axis)
-    labels, found, table = read_grayordinate_labels(path)
-    np.testing.assert_array_equal(labels, rows[0])
-    assert found == axis
-    assert table[3] == "region3"

@@ -1,4 +1,4 @@
-"""Damage that decoders pass over is named, with the file and the remedy; nothing is computed from it."""
+"""Damage that decoders pass over, and tables that lenient readers take for something else, are named with the remedy."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.imaging.integrity import content_fault, header_fault
+from fcpower_bids.imaging.table_checks import table_fault
 from tests.running import PLAIN, run_app
 
 
@@ -64,10 +65,9 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("ending", ["desc-brain_mask.nii.gz", "desc-preproc_bold.nii.gz"])
-def test_every_fault_is_named_with_its_file(exact_demo, tmp_path, ending):
+def test_every_fault_is_named_with_its_file(exact_demo, tmp_path):
     bids = shutil.copytree(exact_demo[0], tmp_path / "in")
-    files = sorted(bids.rglob(f"*{ending}"))
+    files = sorted(bids.rglob("*desc-brain_mask.nii.gz"))
     assert len(files) >= len(FAULTS)
     for file, damage in zip(files, FAULTS, strict=False):
         damage(file)
@@ -123,3 +123,62 @@ def test_another_content_of_the_same_size_and_time_is_another_fingerprint(tmp_pa
         states.add((file_state(path), path.stat().st_size))
     assert len(states) == 2
     assert len({size for _, size in states}) == 1
+
+
+def put_cell(path: Path, line: int, column: str, value: str) -> None:
+    lines = path.read_text().split("\n")
+    cells = lines[line - 1].split("\t")
+    cells[lines[0].split("\t").index(column)] = value
+    path.write_text("\n".join([*lines[: line - 1], "\t".join(cells), *lines[line:]]))
+
+
+def trailing_tabs(path: Path) -> None:
+    header, *rows = path.read_text().splitlines()
+    path.write_text("\n".join([header, *(row + "\t" for row in rows)]) + "\n")
+
+
+def doubled(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(line + "\t" + line.split("\t")[0] for line in lines) + "\n")
+
+
+OF_TABLES = {
+    trailing_tabs: " fields in line 2 where its header has ",
+    doubled: " twice: remove or rename",
+    lambda path: put_cell(path, 7, "framewise_displacement", "-0.5"): "-0.5 as framewise_displacement in line 7",
+    lambda path: put_cell(path, 9, "trans_x", "1e200"): "1e+200 as trans_x in line 9",
+}
+
+
+def test_every_fault_of_a_confounds_table_is_named_and_nothing_is_computed(exact_demo, tmp_path):
+    bids = shutil.copytree(exact_demo[0], tmp_path / "in")
+    tables = sorted(bids.rglob("*desc-confounds_timeseries.tsv"))
+    assert len(tables) >= len(OF_TABLES)
+    for table, damage in zip(tables, OF_TABLES, strict=False):
+        damage(table)
+    found = run_app(bids, tmp_path / "out", "--atlas", "builtin")
+    assert found.code == 5
+    for table, words in zip(tables, OF_TABLES.values(), strict=False):
+        reason = found.reason(table.name.partition("_run-")[0])
+        assert str(table) in reason
+        assert words in reason
+    assert not found.files("*_relmat.tsv")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("a\tb\n1\t2\n".encode("utf-16"), "is encoded as UTF-16"),
+        ("a\tb\n1\t2\n".encode("utf-16-le"), "holds null bytes"),
+        ("a\tb\n\xe4\t2\n".encode("latin-1"), "not encoded as UTF-8 (byte 4)"),
+        (b"a\tb\n1\n", "1 fields in line 2 where its header has 2"),
+        (b"a\tb\r\n1\t2\r\n\r\n", None),
+        (b"\xef\xbb\xbfa\tb\n1\t2", None),
+    ],
+)
+def test_encodings_and_ends_of_lines(tmp_path, content, words):
+    path = tmp_path / "x.tsv"
+    path.write_bytes(content)
+    fault = table_fault(path)
+    assert (fault is None) == (words is None)
+    assert words is None or words in fault

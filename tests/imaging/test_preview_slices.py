@@ -8,7 +8,6 @@ import pytest
 from fcpower_bids.imaging.parcellation import parcellate
 from fcpower_bids.imaging.streaming import MARGIN, N_SIDES, N_SLICES, SETTLING
 from fcpower_bids.records import AXIAL, CORONAL, SAGITTAL
-from fcpower_bids.reports.figures import UNCOVERED, paint_coverage
 from tests.imaging.test_parcellation import AFFINE, SPACE, make_atlas, make_labels, save_image
 
 SHAPE = (14, 16, 20)
@@ -101,33 +100,3 @@ def test_an_oblique_grid_has_no_slices_and_short_series_count_from_the_start(fil
     np.testing.assert_allclose(
         shown.mean, expected(data[..., :12].astype(np.float64).mean(-1), shown.heights), rtol=1e-6
     )
-
-
-def test_what_has_no_number_or_never_changes_has_no_tsnr(files):
-    write, data, _, _ = files
-    spoilt = data.copy()
-    spoilt[6, 7, :, 30], spoilt[6, 8] = np.nan, 0
-    bold, mask, atlas = write(values=spoilt)
-    shown = parcellate(bold, mask, [atlas])[0].slices.of(AXIAL)
-    row = 12 + MARGIN - 1
-    assert np.isnan(shown.tsnr[:, row - 7, 6 - 4 + MARGIN]).all()
-    assert np.isnan(shown.tsnr[:, row - 8, 6 - 4 + MARGIN]).all()
-    assert (shown.mean[:, row - 8, 6 - 4 + MARGIN] == 0).all()
-
-
-def test_parcels_beyond_the_mask_are_shown(files, tmp_path):
-    """The top of a head that the scan has not seen is where its parcels lie."""
-    write, _, brain, labels = files
-    bold, _, atlas = write()
-    cut = brain.copy()
-    cut[:, :, 10:] = False
-    mask = save_image(tmp_path / f"sub-1_space-{SPACE}_cut.nii.gz", cut.astype(np.uint8), AFFINE)
-    shown = parcellate(bold, mask, [atlas])[0].slices.of(AXIAL)
-    np.testing.assert_array_equal(shown.parcels, expected(labels, shown.heights))
-    above = (shown.heights - AFFINE[2, 3]) / 2 >= 10
-    assert above.sum() >= 2
-    assert not shown.brain[above].any()
-    coverage = np.ones(labels.max())
-    painted = paint_coverage(np.zeros((*shown.brain.shape, 3), np.uint8), shown, coverage, 0.5)
-    assert (painted[(shown.parcels > 0) & ~shown.brain] == UNCOVERED).all()
-    assert not (painted[shown.brain] == UNCOVERED).all(axis=-1).any()

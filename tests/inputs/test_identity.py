@@ -6,7 +6,6 @@ import json
 import shutil
 
 import pandas as pd
-import pytest
 
 from fcpower_bids.inputs.roots import dataset_identity
 from tests.pretrain.conftest import made_recordings
@@ -70,13 +69,11 @@ def test_two_datasets_with_one_folder_name_are_packed_beside_each_other(tmp_path
     assert packed(corpus) == [3, 3]
 
 
-@pytest.mark.parametrize("name", ["of_the_same_doi", "of_one_option"])
-def test_a_recording_of_other_outputs_is_never_replaced(tmp_path, capsys, name):
+def test_a_recording_of_other_outputs_is_never_replaced(tmp_path, capsys):
     corpus = two_studies(tmp_path, {"DatasetDOI": "10.1/x"})
-    options = ["--dataset-name", "both"] if name == "of_one_option" else []
-    assert pack(tmp_path / "one", corpus, *options) == 0
+    assert pack(tmp_path / "one", corpus) == 0
     before = pd.read_csv(f"{corpus}/recordings.tsv", sep="\t")
-    assert pack(tmp_path / "two", corpus, *options) == 2
+    assert pack(tmp_path / "two", corpus) == 2
     assert "name this one (dataset_name in a file)" in capsys.readouterr().err
     pd.testing.assert_frame_equal(pd.read_csv(f"{corpus}/recordings.tsv", sep="\t"), before)
     assert pack(tmp_path / "two", corpus, "--dataset-name", "second") == 0
@@ -89,7 +86,6 @@ def test_a_dataset_that_says_nothing_of_itself_has_to_be_named(tmp_path, capsys)
     assert pack(tmp_path, str(tmp_path / "corpus")) == 2
     assert "Name it by dataset_name in a file." in capsys.readouterr().err
     assert not (tmp_path / "corpus").exists()
-    assert pack(tmp_path, str(tmp_path / "corpus"), "--dataset-name", "a/b") == 2
     assert pack(tmp_path, str(tmp_path / "corpus"), "--dataset-name", "mine") == 0
     assert packed(tmp_path / "corpus") == [3]
 

@@ -1,4 +1,4 @@
-"""The output as a dataset: whose it is, where it came from, what it was made with."""
+"""The output as a dataset: whose it is, where it came from, and the names of its files."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
-from fcpower_bids.errors import UsageError
+from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.imaging.atlas import builtin_atlas
+from fcpower_bids.outputs import names as paths
 from fcpower_bids.outputs.dataset import copy_atlas, prepare_dataset
-from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.records import Atlas, Output, Recording
 from fcpower_bids.settings import Settings
 from tests.planting.trees import describe
 
@@ -54,18 +58,6 @@ def test_the_atlas_is_copied_once_with_its_table(tmp_path):
     assert len(lines) == 61
 
 
-def test_every_label_of_a_run_is_described_and_those_of_earlier_runs_stay(tmp_path):
-    first = Settings(tmp_path, tmp_path / "out", "participant").changed(
-        transforms=("power", "fisher_z", "partial_correlation")
-    )
-    prepare_dataset(first, {})
-    prepare_dataset(first.changed(transforms=("degree",), encoder="brain-jepa"), {})
-    table = read_table(tmp_path / "out" / "descriptions.tsv").set_index("desc_id")["description"]
-    assert {"desc-power0p35", "desc-fisherz", "desc-degree", "desc-brainjepa", "desc-spectrum"} <= set(table.index)
-    assert table.is_unique
-    assert "brain-jepa" in table["desc-brainjepa"]
-
-
 def folder_of(uri: str, output: Path) -> Path:
     """Where a BIDS URI leads, by the links of the output."""
     _, name, path = uri.split(":", 2)
@@ -87,3 +79,47 @@ def test_names_of_inputs_stay_what_they_were_for_outputs_that_are_there(chosen, 
     assert {name: folder_of(f"bids:{name}:", chosen.output_dir) for name in about["DatasetLinks"]} == links
     two.rename(tmp_path / "moved")
     assert prepare_dataset(chosen, {"fmriprep2": tmp_path / "moved"}) == {"fmriprep2": tmp_path / "moved"}
+
+
+NAMED = Atlas(
+    (("atlas", "Schaefer2018"), ("seg", "7n"), ("scale", "400")), Path("a.nii.gz"), "X", (1,), ("p",), ("n",), ("L",)
+)
+SOURCE_KEYS = [k for k in paths.ENTITY_ORDER if k not in ("sub", "atlas", "seg", "scale", "stat", "desc", "tpl")]
+
+
+def recording(**entities):
+    return Recording(Path("b.nii.gz"), paths.order_entities(tuple({"sub": "01", **entities}.items())), 2.0)
+
+
+def test_order_follows_the_schema_that_the_validator_uses():
+    schema = pytest.importorskip("bidsschematools.schema", reason="bidsschematools comes with pybids").load_schema()
+    order = [schema.objects.entities[name].name for name in schema.rules.entities]
+    ours = [key for key in paths.ENTITY_ORDER if key != "stat"]
+    assert ours == order
+
+
+def test_the_name_of_the_specification():
+    path = paths.output_path(
+        Path("out"), recording(ses="a", task="rest", space="MNI", res="2"), paths.CONNECTIVITY, NAMED
+    )
+    assert path.as_posix() == (
+        "out/sub-01/ses-a/func/sub-01_ses-a_task-rest_space-MNI_atlas-Schaefer2018_seg-7n_scale-400_res-2"
+        "_stat-pearsoncorrelation_relmat.tsv"
+    )
+
+
+@hypothesis_settings(deadline=None, derandomize=True, max_examples=30)
+@given(st.dictionaries(st.sampled_from(SOURCE_KEYS), st.text("abXY019", min_size=1, max_size=8), max_size=8))
+def test_no_source_entity_is_lost(entities):
+    name = paths.output_path(Path("o"), recording(**entities), Output("relmat", (("desc", "power0p35"),)), NAMED).name
+    parsed, suffix, extension = paths.parse_name(name)
+    assert (suffix, extension) == ("relmat", ".tsv")
+    assert {**entities, "sub": "01", "desc": "power0p35"}.items() <= dict(parsed).items()
+    ranks = [paths.ENTITY_ORDER.index(key) for key, _ in parsed]
+    assert ranks == sorted(ranks)
+
+
+@pytest.mark.parametrize("label", ["a_b", "a-b", "../x", "", "a b"])
+def test_a_label_that_bids_forbids_is_refused(label):
+    with pytest.raises(DatasetError, match="alphanumeric"):
+        paths.order_entities((("sub", "01"), ("task", label)))

@@ -1,16 +1,19 @@
-"""Sidecars and files of a recording, seen from the records alone."""
+"""What is written of a recording, what decides whether it is done again, and what goes with its input."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fcpower_bids.outputs import status
 from fcpower_bids.outputs.recording import Results, conclude_recording, write_recording
-from fcpower_bids.outputs.status import Status, embedding_names, read_status
-from fcpower_bids.records import ParcelSeries, Recording
+from fcpower_bids.outputs.status import Status, embedding_names
+from fcpower_bids.records import Atlas, ParcelSeries, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import connectivity_of, make_transform, transform_recording
 from tests.test_measures import ATLAS, NAMES, P, make_cleaning
@@ -40,17 +43,6 @@ def results(tmp_path):
     cleaning = make_cleaning(notes=("A note.",))
     datasets = {"fmriprep": tmp_path / "in"}
     return Results(recording, (ATLAS,), settings.method, datasets, cleaning, [series], [found], [{}])
-
-
-def test_an_embedding_that_fails_has_a_status_of_its_own(results, tmp_path):
-    problems = {ATLAS.name: ("skipped", "The weights are for other parcels.")}
-    asked = replace(results.settings, encoder="fbert")
-    finish_recording(tmp_path / "out", replace(results, problems=problems, settings=asked), "mark")
-    assert read_status(tmp_path / "out", results.recording.name).state == "done"
-    embedding = read_status(tmp_path / "out", f"{results.recording.name}_{ATLAS.name}_desc-fbert_embedding")
-    assert (embedding.state, embedding.stage) == ("skipped", "embed")
-    finish_recording(tmp_path / "out", replace(results, settings=asked), "mark")
-    assert read_status(tmp_path / "out", embedding.recording) is None
 
 
 def test_a_run_under_another_atlas_keeps_the_quality_of_the_first(results, tmp_path):
@@ -103,3 +95,71 @@ def test_of_an_excluded_recording_nothing_is_left_that_earlier_choices_made(resu
     nothing = replace(results, cleaning=cleaning, connectomes=[{}])
     finish_recording(output, nothing, "mark")
     assert not [*output.rglob("*_embedding.*"), *output.rglob("*desc-*_relmat.*"), *output.rglob("*_relmat.npy")]
+
+
+@pytest.fixture
+def case(tmp_path):
+    bold = tmp_path / "bold.nii.gz"
+    bold.write_bytes(b"data")
+    recording = Recording(bold, (("sub", "01"), ("task", "rest")), 2.0)
+    chosen = Settings(tmp_path / "in", tmp_path / "out", "participant")
+    output = tmp_path / "out" / "sub-01" / "x.tsv"
+    output.parent.mkdir(parents=True)
+    output.write_text("x")
+    mark = status.fingerprint(recording, chosen.method, (), None)
+    done = status.Status(recording.name, status.DONE, "write", fingerprint=mark, outputs=("sub-01/x.tsv",))
+    status.write_status(chosen.output_dir, done)
+    return recording, chosen, output
+
+
+def test_an_atlas_is_known_by_its_content(case, tmp_path):
+    recording, chosen, _ = case
+    image = tmp_path / "atlas.nii"
+    image.write_bytes(b"labels")
+    atlas = Atlas((("atlas", "X"),), image, "MNI", (1, 2), ("a", "b"), ("n/a",) * 2, ("n/a",) * 2)
+    mark = status.fingerprint(recording, chosen.method, [atlas], None)
+    os.utime(image, (0, 0))
+    assert status.fingerprint(recording, chosen.method, [atlas], None) == mark
+    moved = replace(atlas, image=Path(shutil.copy(image, tmp_path / "copy.nii")))
+    assert status.fingerprint(recording, chosen.method, [moved], None) == mark
+    others = [replace(atlas, names=("b", "a")), replace(atlas, labels=(2, 1))]
+    image.write_bytes(b"LABELS")
+    marks = {
+        status.fingerprint(recording, chosen.method, atlases, None)
+        for atlases in ([atlas], *([one] for one in others), [])
+    }
+    assert len(marks | {mark}) == 5
+
+
+@pytest.mark.parametrize("weights", ["jepa-ep300.pth.tar", "model.safetensors"])
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_not_finished_when_weights_or_what_comes_with_them_changed(case, tmp_path, weights, in_folder):
+    recording, chosen, _ = case
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name in (weights, "gradients.csv", "README.md"):
+        (folder / name).write_text("before")
+    named = (folder, folder) if in_folder else (folder / weights, folder / "gradients.csv")
+    chosen = chosen.changed(encoder="brain-jepa", encoder_weights=str(named[0]), encoder_aux=(named[1],))
+    seen = {status.fingerprint(recording, chosen.method, (), None)}
+    (folder / "README.md").write_text("something else")
+    assert status.fingerprint(recording, chosen.method, (), None) in seen
+    for name in (weights, "gradients.csv"):
+        (folder / name).write_text("something else")
+        mark = status.fingerprint(recording, chosen.method, (), None)
+        assert mark not in seen
+        seen.add(mark)
+
+
+@pytest.mark.parametrize(
+    ("noted", "words"),
+    [
+        ("OSError: [Errno 28] No space left on device: '/out/x'", "while writing to /out/x: make room"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/x'", "Internal error, please report it with logs/"),
+    ],
+)
+def test_what_nipype_noted_of_a_full_disk_is_the_sentence_of_any_other(tmp_path, noted, words):
+    note = tmp_path / "logs" / "crashes" / "crash-1.txt"
+    note.parent.mkdir(parents=True)
+    note.write_text(f"Node: app.sub_01.clean\n\nTraceback\n{noted}\n")
+    assert words in status.explain_step(tmp_path, "sub_01")
