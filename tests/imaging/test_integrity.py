@@ -1,4 +1,4 @@
-"""Damage that decoders pass over, and tables that lenient readers take for something else, are named with the remedy."""
+"""Damage that decoders pass over, and tables that lenient readers misread, are named with the remedy."""
 
 from __future__ import annotations
 

@@ -9,12 +9,14 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from nipype import Node
 
-from fcpower_bids.encoders import load_encoder
+from fcpower_bids.encoders import embedding_label, load_encoder
+from fcpower_bids.encoders.published.parcel_orders import parcel_order
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.atlas import builtin_atlas
-from fcpower_bids.interfaces.embedding import Embed
+from fcpower_bids.imaging.atlas import builtin_atlas, describe_atlas
+from fcpower_bids.interfaces.embedding import Embed, _encoder
 from fcpower_bids.interfaces.nodes import (
     Bandpass,
     Connectivity,
@@ -24,9 +26,13 @@ from fcpower_bids.interfaces.nodes import (
     Transform,
     load_bundle,
     load_cleaning,
+    save_bundle,
     save_cleaning,
 )
 from fcpower_bids.outputs.tables import read_json, read_matrix
+from fcpower_bids.records import Atlas
+from fcpower_bids.settings import Settings
+from tests.encoders.published.test_brainmass import published_shapes
 from tests.test_measures import make_cleaning
 
 SCAN = "sub-01_ses-a_task-rest_run-1"
@@ -125,26 +131,18 @@ def test_sink_writes_the_matrices_that_it_is_given(scan, parcels, cleaned, conne
     assert quality["kept_volumes"] == len(arrays(cleaned.series)["series"])
 
 
-@pytest.mark.parametrize("ending", ["npy", "tsv"])
-def test_connectivity_and_power_take_plain_arrays_and_tables(tmp_path, monkeypatch, ending):
+def test_connectivity_and_power_take_plain_arrays_and_tables(tmp_path, monkeypatch):
     series = np.random.default_rng(5).standard_normal((90, 12)) @ np.random.default_rng(6).standard_normal((12, 12))
-
-    def save(name, values):
-        path = tmp_path / f"{name}.{ending}"
-        if ending == "npy":
-            np.save(path, values)
-        else:
-            pd.DataFrame(values, columns=[f"p{n}" for n in range(12)]).to_csv(path, sep="\t", index=False)
-        return str(path)
-
     monkeypatch.chdir(tmp_path)
-    (connectivity,) = Connectivity(series=[save("mine", series)]).run().outputs.connectivity
-    matrix = load_bundle(connectivity)[0]["matrix"]
+    pd.DataFrame(series, columns=[f"p{n}" for n in range(12)]).to_csv("mine.tsv", sep="\t", index=False)
+    (connectivity,) = Connectivity(series=[str(tmp_path / "mine.tsv")]).run().outputs.connectivity
+    matrix, facts = load_bundle(connectivity)[0]["matrix"], load_bundle(connectivity)[1]
     np.testing.assert_allclose(matrix, np.corrcoef(series.T), atol=1e-12)
-    (powered,) = Power(connectivity=[save("matrix", matrix)], alpha=0.35).run().outputs.transformed
+    assert facts["parcels"][0] == "p0"
+    np.save("matrix.npy", matrix)
+    (powered,) = Power(connectivity=[str(tmp_path / "matrix.npy")], alpha=0.35).run().outputs.transformed
     values, vectors = np.linalg.eigh(np.corrcoef(series.T))
     np.testing.assert_allclose(load_bundle(powered)[0]["matrix"], (vectors * values**0.35) @ vectors.T, atol=1e-10)
-    assert load_bundle(powered)[1]["parcels"][0] == ("parcel001" if ending == "npy" else "p0")
 
 
 def test_a_cleaning_passes_unchanged(tmp_path):
@@ -160,3 +158,87 @@ def test_a_bundle_with_objects_is_refused(tmp_path):
     np.savez(tmp_path / "bad.npz", json=np.array("{}"), x=np.array([{"code": 1}], dtype=object))
     with pytest.raises(ValueError, match="pickle"):
         load_bundle(tmp_path / "bad.npz")
+
+
+ORDER = parcel_order("Schaefer100")
+
+
+def atlas_of(folder, names, entity="Mine") -> Atlas:
+    (image := folder / "mine.nii.gz").write_bytes(b"an image that nothing reads")
+    unknown, labels = ("n/a",) * len(names), tuple(range(1, len(names) + 1))
+    return Atlas((("atlas", entity),), image, "MNI152NLin6Asym", labels, tuple(names), unknown, unknown)
+
+
+@pytest.fixture
+def chosen(tmp_path):
+    """BrainMass of full size; its small weights are random."""
+    generator = torch.Generator().manual_seed(0)
+    state = {key: 0.05 * torch.randn(shape, generator=generator) for key, shape in published_shapes().items()}
+    torch.save({"online_network_state_dict": state}, tmp_path / "best_model.pth")
+    given = {"encoder": "brainmass", "encoder_weights": str(tmp_path / "best_model.pth"), "encoder_protocol": "paper"}
+    return Settings(tmp_path, tmp_path, "participant").changed(**given)
+
+
+def test_the_choices_of_the_user_reach_the_encoder(chosen, tmp_path):
+    atlas = atlas_of(tmp_path, ORDER.names)
+    with pytest.raises(UsageError, match="read their licence"):
+        _encoder(chosen.method, atlas)
+    settings = chosen.changed(accept_encoder_licence=True)
+    encoder = _encoder(settings.method, atlas)
+    assert encoder.embed([np.random.default_rng(0).standard_normal((50, 100))], atlas.names, 2.0).shape == (1, 800)
+    facts = encoder.provenance(settings.method.encoder_read)
+    assert (facts["name"], facts["protocol"], facts["n_parameters"]) == ("brainmass", "paper", 7_241_576)
+    assert (facts["n_parcels"], facts["read"]) == (100, "whole recording (paper protocol)")
+    with pytest.raises(UsageError, match="the functional gradients"):
+        _encoder(settings.changed(encoder="brain-jepa", encoder_aux=(tmp_path,)).method, atlas)
+
+
+def run_embedding(folder, settings, atlases):
+    """Run the node on one recording: the labels of its embeddings, and its problems by atlas."""
+    rng = np.random.default_rng(0)
+    series = [
+        save_bundle(
+            folder / f"{atlas.name}.npz",
+            {"series": rng.standard_normal((60, 100))},
+            {"atlas": atlas.name, "parcels": atlas.names, "repetition_time": 2.0},
+        )
+        for atlas in atlases
+    ]
+    node = Embed(
+        series=series,
+        atlases=[str(describe_atlas(atlas, folder)) for atlas in atlases],
+        encoder=settings.method.encoder,
+        encoder_weights=settings.method.encoder_weights,
+        encoder_protocol=settings.method.encoder_protocol,
+        accept_encoder_licence=True,
+    )
+    (folder / "node").mkdir(exist_ok=True)
+    found = [load_bundle(path) for path in node.run(cwd=str(folder / "node")).outputs.embeddings]
+    problems = {facts["atlas"]: facts["problem"] for _, facts in found if "problem" in facts}
+    return [facts["label"] for arrays, facts in found if "embedding" in arrays], problems
+
+
+def test_an_atlas_that_is_not_that_of_the_encoder_is_skipped_beside_one_that_is(chosen, tmp_path):
+    settings = chosen.changed(accept_encoder_licence=True)
+    named = atlas_of(tmp_path, ORDER.names)
+    other = atlas_of(tmp_path, [f"roi{i}" for i in range(100)], "Other")
+    found, problems = run_embedding(tmp_path, settings, (named, other))
+    assert found == ["brainmasspaper"]
+    assert problems["atlas-Other"][0] == "skipped"
+    found, problems = run_embedding(tmp_path, settings, (other,))
+    assert found == []
+    assert problems["atlas-Other"][0] == "failed"
+    assert "use --atlas Schaefer100" in problems["atlas-Other"][1]
+
+
+@pytest.mark.parametrize(
+    ("choices", "label"),
+    [
+        ({"encoder": "fbert-1m"}, "fbert1m"),
+        ({"encoder": "fbert-1m", "encoder_read": "windows"}, "fbert1mwindows"),
+        ({"encoder": "brain-jepa", "encoder_protocol": "paper"}, "brainjepapaper"),
+        ({"encoder": "brain-jepa", "encoder_read": "windows"}, "brainjepa"),
+    ],
+)
+def test_only_what_changes_the_numbers_and_is_not_the_default_is_in_the_label(tmp_path, choices, label):
+    assert embedding_label(Settings(tmp_path, tmp_path, "participant").changed(**choices).method) == label

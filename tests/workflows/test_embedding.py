@@ -11,7 +11,6 @@ import pytest
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import ModelCard, save_checkpoint
 from fcpower_bids.encoders.fbert import FBert, FBertConfig
-from fcpower_bids.outputs.status import write_status_table
 from tests.command import main
 
 PARCELS = tuple(f"parcel{number:04d}" for number in range(1, 7))
@@ -69,34 +68,6 @@ def test_series_are_embedded_once_and_anew_with_other_weights_or_when_they_can_b
         series = np.load(listed / f"{number}.npy")
         written = pd.read_csv(vectors(listed)[f"sub-{number}"], sep="\t").to_numpy()[0]
         np.testing.assert_allclose(written, encoder.embed([series], PARCELS, np.nan)[0], atol=1e-5)
-
-
-def test_repaired_weights_repair_the_status(listed, capsys):
-    np.save(listed / "6.npy", np.random.default_rng(2).normal(size=(30, len(PARCELS))))
-    weights = save_weights(listed / "model", 1)
-    sound = (weights / "model.safetensors").read_bytes()
-    (weights / "model.safetensors").write_bytes(sound[:-4] + b"\0\0\0\1")
-    assert group(listed, weights) == 2
-    assert f"The model in {weights} is not sound" in capsys.readouterr().err
-    (weights / "model.safetensors").write_bytes(sound)
-    assert group(listed, weights) == 0
-    assert len(vectors(listed)) == 6
-    assert "failed" not in set(write_status_table(listed / "out")["state"])
-
-
-def test_a_slip_of_ours_is_no_fault_of_a_series(listed, monkeypatch, capsys):
-    def slip(*_):
-        raise IndexError("ours")
-
-    monkeypatch.setattr("fcpower_bids.workflows.group.embed_recording", slip)
-    assert group(listed, save_weights(listed / "model", 1)) == 1
-    assert "internal error" in capsys.readouterr().err
-
-
-def test_an_encoder_of_which_nothing_is_stored_is_refused(listed, capsys):
-    source = ("-d", f"list={listed / 'list.tsv'}", "--analyses", "spectrum_geometry", "--quiet")
-    assert main([str(listed / "bids"), str(listed / "out"), "group", *source, "--encoder", "brainlm-111m"]) == 2
-    assert "There is no embedding by --encoder brainlm-111m in" in capsys.readouterr().err
 
 
 def test_only_what_the_command_selects_is_embedded(listed):

@@ -1,23 +1,32 @@
-"""The participant level: what becomes of one recording, alone in a node, in a run, and in the next."""
+"""The participant level: its plan, and what becomes of one recording in a node, in a run, and in the next."""
 
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
+from collections import namedtuple
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.overhead import plant
 from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.errors import RecordingError
+from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.status import read_status, write_status_table
 from fcpower_bids.outputs.tables import read_matrix, read_table
+from fcpower_bids.parallel import WorkerDied
 from fcpower_bids.records import Recording
 from fcpower_bids.settings import Settings
+from fcpower_bids.workflows import plan
+from fcpower_bids.workflows.plan import describe_plan, plan_run
 from fcpower_bids.workflows.recording import process_recording
-from tests.command import main
+from tests.command import main, parse_settings
 from tests.docs.pages import DOCS, code_blocks, read
+from tests.planting.faults import Tree
+from tests.planting.trees import MNI
 from tests.running import PLAIN, run_app
 
 NAME = "sub-01_task-rest"
@@ -42,10 +51,6 @@ def fail_with(monkeypatch, error: Exception) -> None:
     ("error", "reason"),
     [
         (RecordingError("bold.nii.gz is truncated: copy it again."), "bold.nii.gz is truncated: copy it again."),
-        (
-            OSError(28, "No space left on device"),
-            "No space left on device while writing: make room, and run the same command again.",
-        ),
         (MemoryError(), "There was not enough memory. Give more, or --nprocs 1."),
     ],
 )
@@ -54,14 +59,6 @@ def test_an_error_of_a_node_becomes_the_status_as_it_was_raised(tmp_path, monkey
     assert process(tmp_path) == (NAME, "failed at parcellate")
     status = read_status(tmp_path / "out", NAME)
     assert (status.state, status.stage, status.reason) == ("failed", "parcellate", reason)
-
-
-def test_a_refusal_of_the_system_is_neither_blamed_on_the_data_nor_on_us(tmp_path, monkeypatch):
-    fail_with(monkeypatch, OSError(5, "Input/output error", "bold.nii.gz"))
-    process(tmp_path)
-    reason = read_status(tmp_path / "out", NAME).reason
-    assert reason.startswith("The system refused")
-    assert "bold.nii.gz" in reason
 
 
 ONE = ("--participant-label", "01", "--session-label", "a")
@@ -162,10 +159,71 @@ def test_an_embedding_that_failed_is_made_when_it_can_be(exact_demo, output, tmp
     assert set(write_status_table(output)["state"]) == {"done"}
 
 
-@pytest.mark.parametrize("weights", [[], ["--encoder-weights", "/nowhere"]])
-def test_an_encoder_that_cannot_be_loaded_is_refused_before_the_first_recording(exact_demo, tmp_path, weights):
-    for dry in ([], ["--dry-run"]):
-        found = run_app(exact_demo[0], tmp_path / "out", *WORDS, "--encoder", "fbert", *weights, *dry)
-        assert found.code == 2
-        assert "No recording can be embedded." in found.err
-        assert not (tmp_path / "out" / "sub-01").exists()
+def test_an_encoder_that_cannot_be_loaded_is_refused_before_the_first_recording(exact_demo, tmp_path):
+    words = (*WORDS, "--encoder", "fbert", "--encoder-weights", "/nowhere")
+    assert run_app(exact_demo[0], tmp_path / "out", *words).code == 2
+    assert not (tmp_path / "out" / "sub-01").exists()
+
+
+def plan_of(tree, *options):
+    settings = parse_settings([*tree.arguments, *options])
+    made = plan_run(settings, tree.base / "atlases")
+    return made, describe_plan(made, settings)
+
+
+@pytest.fixture
+def tree(tmp_path):
+    return Tree(tmp_path)
+
+
+def test_the_table_shows_every_recording_and_what_is_missing(tree):
+    tree.mask.unlink()
+    _, text = plan_of(tree)
+    lines = {line.split("  ")[0]: line for line in text.splitlines()}
+    name = f"sub-02_task-rest_{MNI}"
+    assert lines[name].split() == [name, "yes", "yes", "yes", "2", "80", "2.7", "2.7", f"sub-02/func/{name}_*"]
+    assert lines[f"sub-01_task-rest_{MNI}"].split()[1:5] == ["yes", "NO", "yes", "yes"]
+    assert "Exit code 4: some would fail." in text
+
+
+def test_a_dry_run_loads_what_it_needs(tmp_path):
+    """nipype, and scipy with its filters and matrices, would be half of its time."""
+    root, labels = plant(tmp_path, 1)
+    words = [str(root), str(tmp_path / "out"), "participant", "--dry-run", "--nprocs", "1", "--atlas", str(labels)]
+    absent = ("nipype", "networkx", "scipy.linalg", "scipy.signal", "scipy.stats", "nilearn", "torch")
+    probe = f"import sys\nfrom fcpower_bids.app import main\nassert main({words!r}) == 0\n"
+    probe += f"print('loaded:', *[m for m in {absent!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert "1 recording of 1 participant" in done.stdout
+    assert done.stdout.splitlines()[-1] == "loaded:"
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_many_recordings_are_judged_in_processes_and_the_verdicts_stay(tree, monkeypatch, dies):
+    """Also where a process is killed: what it leaves is judged here."""
+    for person in "34567":
+        tree.add(f"sub-0{person}_task-rest", MNI)
+    next(tree.root.glob("sub-04/**/*_timeseries.tsv")).write_text("trans_x\n1\n")
+    expected, _ = plan_of(tree, "--nprocs", "1")
+    monkeypatch.setattr(plan, "BLOCK", 2)
+    begun, run = [], plan.run_calls
+
+    def watched(function, calls, n_processes, modules):
+        begun.append(n_processes)
+        for number, found in enumerate(run(function, calls, n_processes, modules)):
+            if dies and number:
+                raise WorkerDied("The process was killed")
+            yield found
+
+    monkeypatch.setattr(plan, "run_calls", watched)
+    found, _ = plan_of(tree, "--nprocs", "2")
+    assert begun == [2]
+    assert (found.jobs, found.refused) == (expected.jobs, expected.refused)
+    assert (len(found.jobs), len(found.refused)) == (6, 1)
+
+
+def test_a_disk_that_is_too_small_is_known_before_the_start(tree, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10_000, 9_000, 1_000))
+    with pytest.raises(UsageError, match=r"will need at least .* GB, but only 0\.0 GB are free"):
+        plan_of(tree)
