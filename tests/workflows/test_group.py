@@ -254,9 +254,7 @@ def test_one_cohort_per_atlas_where_an_analysis_compares_them(two_atlases):
 def test_all_leaves_out_what_the_cohort_does_not_allow_with_its_reason(two_atlases, monkeypatch):
     described = dict.fromkeys(("transform_screen", "spectral_controls", "edges"), lambda *_: {})
     monkeypatch.setattr(group, "ANALYSES", {name: ANALYSES[name] for name in ANALYSES} | described)  # which take long
-    chosen = parse_settings(
-        [str(two_atlases.bids_dir), str(two_atlases.output_dir), "group", "--analyses", ALL]
-    )
+    chosen = parse_settings([str(two_atlases.bids_dir), str(two_atlases.output_dir), "group", "--analyses", ALL])
     assert chosen.group.analyses == (ALL,)
     assert run_group(two_atlases.changed(analyses=(ALL,), atlas=("Toy",), session_label=("a",))) == 0
     folder = two_atlases.output_dir / "group"

@@ -7,23 +7,18 @@ import re
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from fcpower_bids.outputs.tables import read_table, write_table
-from fcpower_bids.reports.cohort.chapters import make_chapter
-from fcpower_bids.reports.cohort.page import judge_cohort, make_sections, write_group_report
+from fcpower_bids.reports.cohort.page import make_sections, write_group_report
 from fcpower_bids.reports.cohort.tables import GroupTables
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
 from tests.page_figures import check_in_browser, unchecked_figures
 from tests.reports.cohort.test_page import EVIL
-from tests.reports.group_outputs import SETTINGS, make_cohort, write_further, write_group
+from tests.reports.group_outputs import SETTINGS, make_cohort, write_further
 
 ANCHORS = ["cohort", "exponent", "screen", "controls", "curves", "sweep", "encoders", "spectrum"]
-OWNERS = {"transform_screen": "screen", "learning_gains": "curves", "encoders": "encoders", "left_out": "cohort"}
-"""Tables and their sections; without the ``ESSENTIAL`` ones a section says nothing."""
-ESSENTIAL = ("transform_screen", "encoders")
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +48,6 @@ def copy_of(outputs, tmp_path, *without):
     return settings
 
 
-def make_one(tables, anchor):
-    """The sections of one part of the page."""
-    return list(make_chapter(anchor, tables))
-
-
 def grid(sections, anchor, title):
     return next(one for one in sections[anchor].grids if one.title == title)
 
@@ -70,36 +60,6 @@ def test_every_analysis_has_its_section_and_no_part_failed(sections, page):
     assert list(sections) == ANCHORS
     text = page.read_text(encoding="utf-8")
     assert "could not be made" not in text
-    assert "<bdi></bdi></button></th>" not in text, "a column has no heading"
-    assert "<bdi>Representation</bdi></button></th>" in text
-
-
-@pytest.mark.parametrize("name", OWNERS)
-def test_an_empty_table_is_named_and_costs_its_own_part_alone(outputs, tmp_path, name):
-    settings = copy_of(outputs, tmp_path)
-    GroupTables(settings).path(name).write_text("")
-    tables = GroupTables(settings)
-    left = make_one(tables, OWNERS[name])
-    assert list(tables.problems) == [name]
-    assert bool(left) == (name not in ESSENTIAL)
-
-
-def test_the_page_of_a_description_alone_is_not_an_empty_one(tmp_path):
-    settings = Settings(tmp_path / "bids", tmp_path / "out", "group").changed(**SETTINGS)
-    write_group(settings, make_cohort(n_people=6), ("spectrum_geometry",))
-    tables = GroupTables(settings)
-    verdict = judge_cohort(tables, make_sections(tables))
-    assert verdict.level == "ok"
-    assert "the cohort is described below" in verdict.headline
-    assert verdict.further[0][0] == "The spectrum"
-
-
-def test_the_first_lines_quote_every_further_analysis(outputs, sections):
-    verdict = judge_cohort(outputs[1], list(sections.values()))
-    quoted = list(dict.fromkeys(anchor for _, _, anchor in verdict.further))
-    assert [anchor for anchor in quoted if anchor != "exponent"] == ANCHORS[2:]
-    assert "exponent" in quoted
-    assert ("Analyses without tables", "1 left out") in verdict.facts
 
 
 # Words and numbers
@@ -114,23 +74,6 @@ def test_the_screen_counts_what_its_table_says(outputs, sections):
     counted = [0 if number == "none" else int(number) for number in re.findall(r"(\w+) (?:is|are) ", said)]
     assert said.startswith(f"planted: of {len(own)} transforms compared with FC^0.35, ")
     assert counted == [better, worse, len(own) - better - worse]
-
-
-def test_a_refused_transform_is_listed_with_its_reason_and_not_drawn(outputs, tmp_path):
-    settings = copy_of(outputs, tmp_path)
-    path = GroupTables(settings).path("transform_screen")
-    screen = read_table(path)
-    refused = screen["representation"] == "tucker"
-    (name,) = set(screen.loc[refused, "transform"])
-    numbers = ["fold_mean", "fold_sd", "mean_difference", "ci_low", "ci_high", "p_two_sided", "p_holm"]
-    screen.loc[refused, numbers] = np.nan
-    screen["reason"] = np.where(refused, "Too few people.", "")
-    screen.loc[refused, "status"] = "refused"
-    write_table(path, screen)
-    (section,) = make_one(GroupTables(settings), "screen")
-    assert [[cell.text for cell in row] for row in section.grids[1].rows] == [[name, "Too few people."]]
-    assert name not in section.panels[0].svg
-    assert "Cholesky" in section.panels[0].svg
 
 
 def test_learning_curves_end_at_the_whole_cohort(outputs, sections):
@@ -188,19 +131,6 @@ def test_encoders_are_ranked_and_compared_as_in_their_tables(outputs, sections):
         assert (outputs[1].title(str(other)) in listed) == (not row["p_holm"] < 0.05)
 
 
-def test_both_criteria_of_the_exponent_are_drawn_and_told_apart(sections):
-    drawn = [one.alt for one in sections["exponent"].panels]
-    assert ["prediction" in one and "planted" in one for one in drawn] == [True, False]
-    assert ["alignment" in one and "planted" in one for one in drawn] == [False, True]
-    said = [one for one in sections["exponent"].sentences if one.startswith("planted (")]
-    assert [one.split(":")[0] for one in said] == ["planted (prediction)", "planted (alignment)"]
-
-
-def test_what_was_not_done_is_listed_with_its_reason(sections):
-    rows = grid(sections, "cohort", "Analyses that were not done").rows
-    assert [[cell.text for cell in row] for row in rows] == [["qc_fc", "left out", "Nobody <i>moved</i>."]]
-
-
 # In a real browser
 
 
@@ -248,22 +178,6 @@ def test_malicious_text_in_every_table_is_shown_as_text(browser, outputs, tmp_pa
     text = browser.evaluate("document.body.textContent")
     assert [evil for evil in (*EVIL[:3], *EVIL[4:6]) if evil not in text] == []
     assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-
-
-def test_the_page_of_a_thousand_people_stays_small(outputs, tmp_path):
-    settings = copy_of(outputs, tmp_path)
-    tables = GroupTables(settings)
-    path = read_table(tables.path("spectrum_path"))
-    one = path[path["participant_id"] == path["participant_id"][0]]
-    many = pd.concat([one.assign(participant_id=f"sub-{i:04d}") for i in range(1000)], ignore_index=True)
-    write_table(tables.path("spectrum_path"), many)
-    folds = read_table(tables.path("learning_curves"))
-    write_table(
-        tables.path("learning_curves"), pd.concat([folds.assign(repeat=folds["repeat"] + 2 * i) for i in range(10)])
-    )
-    page, _ = write_group_report(settings)
-    assert re.search("Over 1,000 people the effective number", page.read_text(encoding="utf-8"))
-    assert page.stat().st_size < 6e6
 
 
 def test_every_number_of_a_figure_is_that_of_its_tables(page):
