@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import subprocess
 import sys
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -79,11 +76,6 @@ def test_modules_stay_small_and_explain_themselves():
     assert not [str(path) for path, tree in TREES.items() if not ast.get_docstring(tree)]
 
 
-def test_no_vague_names():
-    vague = {"utils", "helpers", "common", "manager", "base", "misc"}
-    assert not [path for path in PACKAGE.rglob("*") if path.stem in vague]
-
-
 def test_every_sort_of_a_table_is_stable():
     """Rows with equal keys keep their order: that of a file, of its columns, of the person."""
     for path in (each for each in MODULES if "sort_values" in SOURCES[each]):
@@ -91,24 +83,3 @@ def test_every_sort_of_a_table_is_stable():
         for call in (each for each in calls if getattr(each.func, "attr", "") == "sort_values"):
             kinds = [getattr(each.value, "value", None) for each in call.keywords if each.arg == "kind"]
             assert kinds == ["stable"], f"{path}, line {call.lineno}"
-
-
-def imported_names(text):
-    """Modules and names that a program imports from this package, those of programs in its strings included."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fcpower_bids"):
-            yield from ((node.module, alias.name) for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "\nfrom fcpower_bids" in node.value:
-            with contextlib.suppress(SyntaxError):
-                yield from imported_names(node.value)
-
-
-@pytest.mark.parametrize("folder", ["benchmarks", "scripts", "docs"])
-def test_programs_beside_the_package_import_names_that_are_there(folder):
-    programs = [*(ROOT / folder).rglob("*.py")]
-    asked = {(path, *pair) for path in programs for pair in imported_names(path.read_text(encoding="utf-8"))}
-    assert not {
-        (str(path), module, name)
-        for path, module, name in asked
-        if not hasattr(import_module(module), name) and find_spec(f"{module}.{name}") is None
-    }

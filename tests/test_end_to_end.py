@@ -87,12 +87,6 @@ def test_states_and_exit_code_of_the_troubled_dataset(troubled_run):
     assert "excluded: sub-04_ses-b" in troubled_run.err
 
 
-def test_seconds_and_memory_are_measured(troubled_run):
-    table = troubled_run.status()
-    assert (table["seconds"].astype(float) > 0).all()
-    assert (table["peak_mb"].astype(float) > 20).all()
-
-
 def test_an_excluded_recording_has_quality_and_coverage_but_no_connectome(troubled_run):
     names = {path.name.partition("_space-")[2] for path in troubled_run.files("sub-04_ses-b_*.tsv")}
     endings = {name.rsplit("_", 1)[1] for name in names}
@@ -143,11 +137,6 @@ def test_the_older_name_of_the_confounds_gives_the_same_numbers(exact_demo, exac
     assert found.code == 0, found.err
     ours, theirs = (read_matrix(run.file("sub-01_ses-a", FC))[0] for run in (found, exact_run))
     np.testing.assert_allclose(ours, theirs, atol=1e-12)
-
-
-def test_a_page_says_in_its_head_what_the_dataset_says_of_who_made_it(exact_run):
-    head = (exact_run.output / "sub-01.html").read_text().partition("</header>")[0]
-    assert "Demo: all people, scans and numbers are invented; fMRIPrep did not run." in head
 
 
 def test_settings_file_alone_repeats_the_run(exact_run, exact_demo, tmp_path):

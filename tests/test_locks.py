@@ -79,7 +79,7 @@ def test_a_shared_file_is_written_once(tmp_path):
     assert not (tmp_path / store.LOCKS).exists()
 
 
-@pytest.mark.parametrize("folder", ["", "logs", "sourcedata/atlases/tpl-MNI152NLin6Asym"])
+@pytest.mark.parametrize("folder", ["logs", "sourcedata/atlases/tpl-MNI152NLin6Asym"])
 def test_what_the_killed_left_is_swept_and_what_is_being_written_is_not(tmp_path, folder):
     left, making = (store.beside(tmp_path / folder / name) for name in ("left.html", "making.toml"))
     left.parent.mkdir(parents=True, exist_ok=True)

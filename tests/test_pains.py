@@ -54,12 +54,6 @@ def test_pain_03_confounds_are_filtered_like_the_data(tmp_path):
     assert abs(left) < 0.1
 
 
-def test_pain_10_progress_is_told_for_every_recording(exact_run, exact_demo):
-    _, truth = exact_demo
-    for number, _ in enumerate(truth.recordings, start=1):
-        assert f"[{number}/4] " in exact_run.err
-
-
 def test_pain_12_templateflow_without_network_is_a_sentence(exact_demo, tmp_path):
     folder, _ = exact_demo
     environment = {"TEMPLATEFLOW_HOME": str(tmp_path / "home"), "https_proxy": "http://127.0.0.1:9", "no_proxy": ""}

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids import parallel
-from fcpower_bids.errors import Unfit, UsageError
+from fcpower_bids.errors import Unfit
 from fcpower_bids.parallel import WorkersLost, executing, map_tasks
 from fcpower_bids.settings import Run
 from tests.command import main
@@ -134,13 +134,6 @@ def test_a_signal_is_no_success_under_any_executor(tmp_path):
 def start_program(folder, *options):
     command = [sys.executable, "program.py", *options]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
-
-
-def test_an_address_without_a_scheduler_is_told(monkeypatch):
-    pytest.importorskip("distributed", reason="Dask is not installed (extra 'cluster')")
-    monkeypatch.setattr(parallel, "ANSWER", 0.5)
-    with pytest.raises(UsageError, match="No Dask scheduler"), executing(Run(executor="tcp://127.0.0.1:9")):
-        pass
 
 
 def test_a_scheduler_whose_workers_stay_lost_is_no_internal_error(monkeypatch):

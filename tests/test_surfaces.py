@@ -10,8 +10,6 @@ import pandas as pd
 import pytest
 from nibabel.cifti2 import ParcelsAxis, SeriesAxis
 
-from fcpower_bids.cli.commands import prefetch
-from fcpower_bids.errors import UsageError
 from fcpower_bids.outputs.tables import read_matrix
 from tests.planting.surfaces import TR, labels_of, make_surface_dataset, save_dlabel
 from tests.running import PLAIN, run_app
@@ -86,16 +84,6 @@ def test_parcellated_cifti_holds_the_tables_to_the_last_bit(atlases, tmp_path):
         assert not parcels.vertices[5]
     (series,) = found.files("*.ptseries.nii")
     assert nibabel.load(series).header.get_axis(0).step == TR
-
-
-def test_what_is_in_no_folder_says_in_one_sentence_where_it_is(atlases, tmp_path):
-    make_surface_dataset(tmp_path / "in")
-    found = run_app(tmp_path / "in", tmp_path / "out", *ONE, "--atlas", "4S256Parcels", "--atlas-dir", *atlases)
-    assert found.code == 2
-    assert "is needed as dlabel" in found.err
-    assert "--atlas-dir XCP_D_OUTPUT/sourcedata/atlases" in found.err
-    with pytest.raises(UsageError, match=r"no 'Glasser' in fsLR.*--atlas-dir XCP_D_OUTPUT"):
-        prefetch(["--folder", str(tmp_path / "f"), "--atlas", "Glasser", "--space", "fsLR"])
 
 
 def test_the_reference_parcellations_are_found_by_name(shared, tmp_path, monkeypatch):

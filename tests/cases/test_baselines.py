@@ -45,7 +45,6 @@ def run(folder, columns, *options, quick=TESTED):
     ("columns", "known"),
     [
         ({"site": SITE, "age": AGE}, "age, mean_fd"),
-        ({"site": SITE, "age": AGE, "scanner": np.where(np.isin(SITE, ["a", "b"]), "x", "y")}, "age, mean_fd"),
         ({"site": SITE, "age": [LEVEL[one] for one in SITE]}, "mean_fd"),
     ],
 )
@@ -72,13 +71,11 @@ def shown(page, target):
     return {(float(one), float(other), float(gain) if gain else None) for one, other, gain in found}
 
 
-@pytest.mark.parametrize("name", ["age", "sex"])
-def test_29_the_larger_baseline_leads(tmp_path, name):
+def test_29_the_larger_baseline_leads(tmp_path):
     known = AGE + 1.5 * np.array([{"a": 0, "b": 1, "c": 2, "d": 3}[one] for one in SITE])
-    known = known if name == "age" else (known > np.median(known)).astype(float)
     folder = people(tmp_path, known - known.mean())
     targets = {"y": known + 0.1 * NOISE, "z": known + 0.3 * NOISE}
-    table, page = run(folder, {"site": SITE, name: known, **targets}, "--targets", *targets)
+    table, page = run(folder, {"site": SITE, "age": known, **targets}, "--targets", *targets)
     assert "more than the site was shown" not in page.lower()
     for target in targets:
         rows = table[table["target"] == target]
@@ -90,7 +87,7 @@ def test_29_the_larger_baseline_leads(tmp_path, name):
         assert {gain for *_, gain in shown(page, target)} == {None}
 
 
-@pytest.mark.parametrize("covariates", [(), ("age",), ("age", "sex")])
+@pytest.mark.parametrize("covariates", [(), ("age", "sex")])
 def test_30_the_site_alone_is_out_of_fold_and_of_the_target_of_the_row(tmp_path, covariates):
     folder = people(tmp_path, TRAIT)
     sex = np.arange(N) % 3 == 0
@@ -115,9 +112,7 @@ def test_30_the_site_alone_is_out_of_fold_and_of_the_target_of_the_row(tmp_path,
     assert rows.loc["site", "value"] == pytest.approx(np.corrcoef(guess, left)[0, 1], abs=1e-8)
 
 
-@pytest.mark.parametrize(
-    ("name", "target"), [("age", "g={},iq"), ("Sex", "g=iq,{}"), ("age", "old={}>=0"), ("age", "{}")]
-)
+@pytest.mark.parametrize(("name", "target"), [("Sex", "g=iq,{}"), ("age", "old={}>=0")])
 def test_what_a_target_is_made_of_is_not_known_without_a_scan(tmp_path, name, target):
     """The table is that of a column under a name that nothing is known of."""
     folder, tables = people(tmp_path, TRAIT), []
@@ -146,7 +141,7 @@ def test_32_a_stack_is_no_worse_than_its_parts(tmp_path):
     columns = {f"x{number}": np.random.default_rng(number).standard_normal(N) for number in range(5)}
     table = {**columns, "y": TRAIT + 0.1 * NOISE}
     alone, _ = run(folder, table, "--targets", "y")
-    for useless in (1, 3, 5):
+    for useless in (1, 5):
         options = ("--targets", "y", "--covariates", *list(columns)[:useless], "--name", "known")
         run(folder, table, *options, "--replace")
         rows = pd.read_csv(folder / "out" / "group" / "known" / "prediction_baselines.tsv", sep="\t")
@@ -155,7 +150,7 @@ def test_32_a_stack_is_no_worse_than_its_parts(tmp_path):
         assert both > max(rows.loc["known", "value"], alone.loc["known and connectome", "value"] - 0.1)
 
 
-@pytest.mark.parametrize(("drives", "seed"), [(TRAIT, 0), (AGE, 1), (NOISE, 2)])
+@pytest.mark.parametrize(("drives", "seed"), [(TRAIT, 0), (NOISE, 2)])
 def test_34_a_claim_has_one_number(tmp_path, drives, seed):
     folder = people(tmp_path, drives)
     bad = np.random.default_rng(seed).standard_normal(N)

@@ -26,10 +26,6 @@ def plain(tmp_path_factory):
     return folder
 
 
-def everywhere(number: float):
-    return lambda path, table: table.assign(**dict.fromkeys(table, number))
-
-
 def same_for_all(path, table):
     return pd.DataFrame([np.arange(table.shape[1], dtype=float)], columns=table.columns)
 
@@ -41,8 +37,6 @@ def of_one_scan(path, table):
 @pytest.mark.parametrize(
     ("change", "left", "reason"),
     [
-        (everywhere(0.5), 0, "it is one number throughout"),
-        (everywhere(0.0), 0, "it is one number throughout"),
         (same_for_all, 0, "is the same for everyone, and left out"),
         (of_one_scan, 29, "it is one number throughout"),
     ],
@@ -65,7 +59,7 @@ def test_an_embedding_that_says_nothing_costs_itself_alone(plain, tmp_path, chan
             pd.testing.assert_frame_equal(now, rows[list(now)], rtol=1e-9, obj=name, check_dtype=False)
 
 
-@pytest.mark.parametrize("names", [list("stuvwxyz"), [*"abcdefg", "x"], ["b", "a", *"cdefgh"]])
+@pytest.mark.parametrize("names", [[*"abcdefg", "x"]])
 def test_a_scan_of_other_parcels_is_left_out_with_its_reason(tmp_path, names, capsys):
     folder = write_series(tmp_path, PEOPLE, ("a", "b"), parcels=8, volumes=90)
     score = np.random.default_rng(0).standard_normal(30)

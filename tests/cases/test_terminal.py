@@ -79,7 +79,7 @@ def scores(folder, target, representation):
         yield roc_auc_score(values, guess) if target == "ill" else np.corrcoef(values, guess)[0, 1]
 
 
-@pytest.mark.parametrize("target", ["iq", "noise", "ill"])
+@pytest.mark.parametrize("target", ["iq", "ill"])
 def test_the_last_lines_of_a_group_run_are_what_the_series_give(folder, target, capsys):
     words = ("--targets", target, "--penalties", PENALTY, "--name", target, "--min-time", 180)
     assert group(folder, *words, quick=QUICK) == 0

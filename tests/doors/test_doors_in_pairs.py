@@ -360,10 +360,8 @@ MODELLED, TRAINED = ("group", "models then predict"), "pack, pretrain, embed"
 WALKS = {
     ("fMRIPrep", TWO): ("identify", *MODELLED, TRAINED),
     ("XCP-D", ACCEPTED): MODELLED,
-    ("C-PAC", SHORT): ("identify",),
     ("C-PAC", ACCEPTED): (*MODELLED, TRAINED),
     ("list of series", SHORT): MODELLED,
-    ("list of series", TWO): ("identify",),
     ("list of matrices", SHORT): (*MODELLED, TRAINED),
 }
 """Ways on from a way in with a shape: training takes long, and reads what all ways in write alike."""

@@ -32,6 +32,7 @@ from fcpower_bids.reports.figures import (
 from fcpower_bids.reports.panels import make_panels
 from fcpower_bids.reports.person import write_pages
 from tests.page_figures import check_in_browser
+from tests.reports.cohort.test_page import EVIL
 from tests.running import run_app
 
 
@@ -277,21 +278,9 @@ def test_the_page_is_whole_and_every_control_is_reached_by_the_keyboard(page, wr
     assert page.evaluate("window.scrollY") > 1000
 
 
-EVIL = (
-    "<script>window.pwned = 1</script>",
-    '"><img src=x onerror="window.pwned = 1">',
-    "</script><script>window.pwned = 1</script>",
-    "'); window.pwned = 1; ('",
-    "\u202egnp.exe",
-    "{{ 7 * 7 }}",
-    "$\\frac{1}{0}$",
-    "x" * 200,
-)
-
-
 def test_malicious_names_are_shown_as_text(browser, troubled_demo, tmp_path):
     image = builtin_atlas("MNI152NLin2009cAsym", tmp_path).image
-    names, networks = [*EVIL, *(f"region {number}" for number in range(52))], (EVIL[0], EVIL[4], EVIL[7])
+    names, networks = [*EVIL, *(f"region {number}" for number in range(53))], (EVIL[0], EVIL[3], EVIL[6])
     rows = "".join(f"{number + 1}\t{name}\t{networks[number % 3]}\n" for number, name in enumerate(names))
     (tmp_path / "evil.tsv").write_text(f"index\tname\tnetwork\n{rows}", encoding="utf-8")
     words = ("--atlas", f"{image}:{tmp_path / 'evil.tsv'}", "--participant-label", "02", "--session-label", "a")
