@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import configparser
-import importlib.util
 import os
 import re
 import subprocess
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 FINAL = DOCKERFILE.rpartition("\nFROM ")[2]
-
-
-def script_module(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def ready_program(folder: Path, name: str, body: str) -> None:
@@ -66,35 +55,6 @@ def test_the_lock_of_the_image_has_all_that_is_asked_for_in_the_pinned_versions_
 
 
 # ---------------------------------------------------------------------------------------------------------- scripts
-
-
-@pytest.fixture
-def outputs(tmp_path):
-    """Two equal output folders."""
-    for name in ("one", "two"):
-        folder = tmp_path / name
-        (folder / "logs" / "status").mkdir(parents=True)
-        (folder / "sub-01.tsv").write_text("a\tb\n1\t2\n")
-        (folder / "logs" / "settings_group_x.toml").write_text(f'output_dir = "/{name}"\n')
-        (folder / "logs" / "status" / "x.json").write_text(f'{{"seconds": {len(name)}.5, "peak_mb": {len(name)}}}')
-        (folder / "logs" / "status.tsv").write_text(f"recording\tseconds\tpeak_mb\nx\t0.{len(name)}\t{len(name)}\n")
-    (tmp_path / "two" / "logs" / "status" / "x.json").write_text('{"seconds": 7.5, "peak_mb": 1e3}')
-    return tmp_path / "one", tmp_path / "two"
-
-
-def test_paths_of_mounts_and_times_are_explained(outputs, capsys):
-    assert script_module("compare_outputs").main(*outputs, [("/one", "/two")]) == 0
-    told = capsys.readouterr().out
-    assert "1 files: only the paths of the mounts differ" in told
-    assert "1 files: only computing time and memory differ" in told
-
-
-def test_every_other_difference_is_a_failure(outputs, capsys):
-    one, two = outputs
-    assert script_module("compare_outputs").main(one, two, []) == 1, "paths of mounts that nobody named"
-    (two / "sub-01.tsv").write_text("a\tb\n1\t2.0000001\n")
-    assert script_module("compare_outputs").main(one, two, [("/one", "/two")]) == 1
-    assert "differs without a reason" in capsys.readouterr().out
 
 
 # --------------------------------------------------------------------------------------------------------- examples

@@ -275,30 +275,7 @@ def test_25_rows_are_merged_by_scan_and_all_are_judged(tmp_path, model, capsys, 
         assert json.loads(path.with_suffix(".json").read_text())["Coverage"]["Inside"] == inside
 
 
-REFUSED = {
-    "words": ({"age": list("abc") * 10}, ("--targets", "{}"), "is not numeric"),
-    "the site": (
-        {"age": [1.0, 2.0, 3.0] * 10}, ("--targets", "{}", "--site-column", "age"), "both target and site or family"
-    ),
-    "a covariate": (
-        {"age": [1.0, 2.0, 3.0] * 10}, ("--targets", "{}", "--covariates", "age"), "both target and covariate"
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", REFUSED)
-def test_a_column_that_is_no_target_is_none_when_it_is_cut(people, capsys, kind):
-    """In one sentence, about the column that is there."""
-    (columns, options, sentence), target = REFUSED[kind], "old=age>=2"
-    write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, **columns)
-    assert group(people, "--analyses", "prediction", *(option.format(target) for option in options)) == 3
-    (said,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("fcpower_bids")]
-    assert sentence in said
-    assert "'age'" in said
-    assert "'old' is missing" not in said
-
-
-@pytest.mark.parametrize("left_out", ["rejected", "without a scan", "there"])
+@pytest.mark.parametrize("left_out", ["without a scan", "there"])
 def test_one_person_of_several_tables_is_counted_once(tmp_path, capsys, left_out):
     ids = ("005", "5", "sub-05")
     scanned = [person for person in PEOPLE if left_out != "without a scan" or person != "sub-005"]
@@ -307,9 +284,6 @@ def test_one_person_of_several_tables_is_counted_once(tmp_path, capsys, left_out
         called = [name if person == "sub-005" else person for person in PEOPLE]
         where = "participants.tsv" if number == 0 else f"phenotype/{number}.tsv"
         write_table(tmp_path / "bids" / where, participant_id=called, **{f"score{number}": AGES})
-    (tmp_path / "out").mkdir()
-    if left_out == "rejected":
-        (tmp_path / "out" / "exclude.tsv").write_text("participant_id\nsub-005\n")
     assert group(tmp_path, "--analyses", "check") == 0
     n = 30 if left_out == "there" else 29
     assert f"{n} people with scans, 30 in the phenotype tables, {n} in both" in capsys.readouterr().err

@@ -64,24 +64,6 @@ def test_a_column_that_is_not_there_is_a_parcel_without_a_value(kind, tmp_path):
         np.testing.assert_allclose(cohort.connectomes[row], truth[name].loc[kept, kept], atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["names by place", "another parcellation"])
-def test_parcels_that_cannot_be_told_apart_are_refused(kind, tmp_path):
-    source = write_list(tmp_path, LABELS[:6])
-    other = np.random.default_rng(0).normal(size=(T, 5))
-    for label in ("002", "004"):
-        if kind == "names by place":
-            np.save(tmp_path / f"0_{label}_.npy", other)
-        else:
-            pd.DataFrame(other, columns=list("vwxyz")).to_csv(tmp_path / f"0_{label}_.tsv", sep="\t", index=False)
-            rows = table(source)
-            rows["path"] = rows["path"].str.replace(f"0_{label}_.npy", f"0_{label}_.tsv")
-            rows.to_csv(source, sep="\t", index=False)
-    (tmp_path / "bids").mkdir()
-    found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={source}", *CHECK)
-    assert found.code == 3
-    assert "The parcels differ between people: sub-" in found.err
-
-
 @pytest.mark.parametrize("text", [".\\series\\0_{}_.npy"])
 def test_a_path_of_windows_is_a_path(text, tmp_path):
     source = write_list(tmp_path / "series", LABELS[:4])

@@ -254,22 +254,8 @@ def test_what_a_list_no_longer_has_takes_no_part(kind, tmp_path):
     assert len(table(tmp_path / "out" / "recordings.tsv")) == len(left)
 
 
-def test_files_that_are_gone_from_a_tree_take_no_part(tmp_path):
-    root = described(tmp_path / "xcpd", "xcp_d")
-    for label in LABELS[:4]:
-        base = root / f"sub-{label}/func/sub-{label}_task-rest_space-fsLR_seg-Toy"
-        write_table(base.with_name(f"{base.name}_stat-mean_timeseries.tsv"), series_of(label), "abcdef")
-    (tmp_path / "bids").mkdir()
-    words = (tmp_path / "bids", tmp_path / "out", "group", "-d", f"xcpd={root}", *CHECK)
-    assert run(*words).code == 0
-    shutil.rmtree(root / "sub-002")
-    assert run(*words).code == 0
-    assert people(tmp_path / "out") == ["sub-001", "sub-003", "sub-004"]
-
-
 RUNS = {
     "two runs": ("_run-1", "_run-2", ""),
-    "one of the runs": ("_run-2", ""),
 }
 
 

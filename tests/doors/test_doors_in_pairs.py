@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from safetensors import safe_open
 
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.outputs.tables import read_table as table
@@ -293,86 +292,30 @@ def identifies(entered: Entered) -> str:
     return ""
 
 
-def trains(entered: Entered) -> str:
-    """Pack, train and embed: the pack holds the series, and each series gets the vector that the encoder gives."""
-    words = ("--steps", "2", "--batch-size", "4", "--architecture", "d=16", "layers=1", "heads=2", "--quiet")
-    window = ("--window", "30", "--held-out", "0.3", "--accept-unproven", "--dataset-name", "study")
-    ended = run(entered.bids, entered.out, "pretrain", *words, *window)
-    if ended.code:
-        return ended.err
-    return _packed(entered) or _embedded(entered)
-
-
-def _packed(entered: Entered) -> str:
-    corpus = entered.out / "corpus"
-    rows = pd.read_csv(corpus / "recordings.tsv", sep="\t", dtype={"subject": str})
-    assert len(rows) == len(entered.scans())
-    for row in rows.itertuples():
-        known = _scan(entered, row.subject, row.session)
-        with safe_open(corpus / f"series-{row.shard:05d}.safetensors", "np") as shard:
-            packed = shard.get_slice("series")[row.offset : row.offset + row.T]
-        np.testing.assert_allclose(packed, (known - known.mean(0)) / known.std(0, ddof=1), atol=2e-3)
-    return ""
-
-
-def _scan(entered: Entered, label: str, session: str) -> np.ndarray:
-    own = [
-        series
-        for (person, letter), series in entered.truth.series.items()
-        if person == label and letter in (session, "a")
-    ]
-    return entered.truth.series.get((label, session), own[0])
-
-
-def _embedded(entered: Entered) -> str:
-    from fcpower_bids.encoders import load_encoder
-
-    weights = entered.out / "encoder" / "model"
-    ended = group(entered, "--encoder", "fbert", "--encoder-weights", weights, "--representations", "embedding")
-    if ended.code:
-        return ended.err
-    vectors = sorted(entered.out.rglob("*_embedding.tsv"))
-    assert len(vectors) == len(entered.scans())
-    encoder = load_encoder("fbert", weights)
-    for path in vectors:
-        stem = path.name.partition("_desc-")[0]
-        series = next(path.parent.glob(f"{stem}_stat-mean_timeseries.[nt][ps][yv]"))
-        names = json.loads(series.with_suffix(".json").read_text()).get("Columns")
-        values = np.load(series) if series.suffix == ".npy" else pd.read_csv(series, sep="\t")
-        names = names or list(values.columns)
-        expected = encoder.embed([np.asarray(values)], names, float("nan"))[0]
-        np.testing.assert_allclose(table(path).to_numpy()[0], expected, atol=1e-5)
-    return ""
-
-
 WAYS_ON: dict[str, Callable[[Entered], str]] = {
     "group": predicts,
     "models then predict": applies_a_model,
     "identify": identifies,
-    "pack, pretrain, embed": trains,
 }
 
 
 ONE_SCAN = "Fingerprinting needs two sessions of the same people"
-NO_SERIES = "holds matrices and no series"
 SHORT, ACCEPTED, TWO = SHAPES
-MODELLED, TRAINED = ("group", "models then predict"), "pack, pretrain, embed"
+MODELLED = ("group", "models then predict")
 WALKS = {
-    ("fMRIPrep", TWO): ("identify", *MODELLED, TRAINED),
+    ("fMRIPrep", TWO): ("identify", *MODELLED),
     ("XCP-D", ACCEPTED): MODELLED,
-    ("C-PAC", ACCEPTED): (*MODELLED, TRAINED),
+    ("C-PAC", ACCEPTED): MODELLED,
     ("list of series", SHORT): MODELLED,
-    ("list of matrices", SHORT): (*MODELLED, TRAINED),
+    ("list of matrices", SHORT): MODELLED,
 }
-"""Ways on from a way in with a shape: training takes long, and reads what all ways in write alike."""
+"""Ways on from a way in with a shape."""
 
 
 def why_not(way_in: str, way_on: str, sessions: int) -> str:
     """What a cell says in place of numbers; nothing where it has them."""
     if way_on == "identify" and sessions == 1:
         return ONE_SCAN
-    if way_on == "pack, pretrain, embed" and way_in == "list of matrices":
-        return NO_SERIES
     return ""
 
 

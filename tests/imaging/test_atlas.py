@@ -95,17 +95,6 @@ def test_templateflow_by_file_name_without_network_or_client(home):
     assert len(list(home.parent.rglob("*"))) == 3, "nothing is unpacked into the home"
 
 
-def test_offline_nobody_is_asked_and_a_network_that_never_answers_does_not_hang(monkeypatch):
-    monkeypatch.setattr(templateflow_atlases, "SECONDS", 0.1)
-    monkeypatch.setattr(templateflow_atlases, "_fetch", FETCH)
-    with pytest.raises(TimeoutError, match=r"within 0\.1 s"):
-        FETCH(["any"], SPACE)
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("the client was started"))
-    monkeypatch.setenv("FCPOWER_OFFLINE", "1")
-    with pytest.raises(DatasetError, match="FCPOWER_OFFLINE is set"):
-        load_atlas("Schaefer400", SPACE)
-
-
 THALAMUS = "MIAL67ThalamicNuclei"
 """An atlas that TemplateFlow has at 1 mm alone."""
 TABLE = b"index\tname\n1\tleft-one\n2\tright-two\n"
@@ -177,12 +166,6 @@ def test_prefetch_writes_checksums_that_are_checked(store, tmp_path):
     paths[0].write_text("index\tname\n1\tsomething else\n")
     with pytest.raises(DatasetError, match="has changed since it was fetched"):
         prefetch_atlases(["templateflow:Toy_desc-th25"], [SPACE], folder)
-
-
-def test_prefetch_of_what_templateflow_lacks(tmp_path):
-    for name, words in (("TianS3", "TemplateFlow has no 'TianS3'"), ("builtin", "comes with the program")):
-        with pytest.raises(UsageError, match=words):
-            prefetch_atlases([name], [SPACE], tmp_path)
 
 
 def answer_in_this_process(monkeypatch, answer):

@@ -16,7 +16,7 @@ from scipy import ndimage
 
 from fcpower_bids.imaging import atlas as builtin
 from fcpower_bids.imaging.atlas import N_PARCELS, SPACES, SPACING, builtin_atlas, parcel_centroids
-from fcpower_bids.imaging.labels import IMAGE, template_dice, template_tissue
+from fcpower_bids.imaging.labels import IMAGE, template_tissue
 from scripts.make_builtin import encode_image, parcellate_grey_matter
 
 
@@ -119,8 +119,3 @@ def test_the_image_is_the_one_that_its_rule_gives():
     tissue = (intensity > 0).astype(np.uint8) + (intensity >= WHITE_MATTER)
     affine = whole.affine @ np.diag([SPACING, SPACING, SPACING, 1.0])
     assert gzip.decompress(IMAGE.read_bytes()) == gzip.decompress(encode_image(tissue, affine))
-
-
-def test_dice_counts_what_lies_beyond_the_grid():
-    brain, tissue = np.array([True, True, True, False]), np.array([1, 2, 0, 1])
-    assert template_dice(brain, tissue, 8.0, 5 * 8.0) == pytest.approx(2 * 2 / (3 + 5))

@@ -11,7 +11,6 @@ from bids.layout import BIDSLayout, BIDSLayoutIndexer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fcpower_bids.errors import UsageError
 from fcpower_bids.inputs import sources
 from fcpower_bids.inputs.roots import input_type_of
 from fcpower_bids.inputs.sources import (
@@ -171,18 +170,6 @@ def test_the_same_files_are_found_as_by_an_index_of_everything(tree):
     assert list(map(str, list_files(tree, None, ()))) == sorted(found)
 
 
-def test_folders_of_nobody_who_is_wanted_are_not_opened(tree, monkeypatch):
-    listed = []
-    scandir = os.scandir
-    monkeypatch.setattr(os, "scandir", lambda path=".": (listed.append(str(path)), scandir(path))[1])
-    assert len(list_files(tree, {"02"}, ())) == 4
-    assert {Path(path) for path in listed if path.startswith(str(tree))} == {
-        tree,
-        tree / "sub-02",
-        tree / "sub-02/func",
-    }
-
-
 def test_linked_folders_are_followed_and_hidden_copies_ignored(tree, tmp_path):
     linked = describe(tmp_path / "linked")
     (linked / "sub-02").symlink_to(tree / "sub-02")
@@ -227,12 +214,6 @@ def test_a_kept_index_is_used_until_a_folder_changes(tree, tmp_path, monkeypatch
     assert len(list(database.iterdir())) == 1, "stale and half-made indices are removed"
 
 
-def test_a_folder_that_cannot_hold_the_index_is_a_usage_error(tree, tmp_path):
-    blocked = put(tmp_path / "file", b"")
-    with pytest.raises(UsageError, match="--bids-database-dir"):
-        indexed(tree, blocked)
-
-
 def test_a_description_rules_over_folders(tmp_path):
     put(tmp_path / "1/MNINonLinear/Results/rfMRI_REST1_LR/x.nii.gz", "x")
     add_run(describe(tmp_path), "sub-1_task-rest")
@@ -261,9 +242,3 @@ def test_folders_become_entities(tmp_path, path, name):
     label = name.partition("_")[0].removeprefix("sub-")
     assert hcp_sources(tmp_path, {label})
     assert not hcp_sources(tmp_path, {"other"})
-
-
-def test_what_is_no_run_is_no_source(tmp_path):
-    for path in ("1/MNINonLinear/Results/rfMRI_REST/rfMRI_REST.nii.gz", "1/MNINonLinear/T1w.nii.gz", "ROIs/x.nii.gz"):
-        put(tmp_path / path, "x")
-    assert hcp_sources(tmp_path) == []

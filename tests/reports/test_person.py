@@ -31,7 +31,6 @@ from fcpower_bids.reports.figures import (
 )
 from fcpower_bids.reports.panels import make_panels
 from fcpower_bids.reports.person import write_pages
-from tests.page_figures import check_in_browser
 from tests.reports.cohort.test_page import EVIL
 from tests.running import run_app
 
@@ -255,27 +254,6 @@ def test_a_broken_picture_is_named(tmp_path):
     np.savez(path, **dict.fromkeys(Slices._fields, one) | {"parcels": np.zeros((1, 3, 2))})
     with pytest.raises(DatasetError, match="holds no slices"):
         read_slices(path)
-
-
-@pytest.fixture
-def page(browser, written):
-    browser.open(written[1])
-    return browser
-
-
-def test_the_page_is_whole_and_every_control_is_reached_by_the_keyboard(page, written):
-    inside, files = check_in_browser(page, written[1], 10, 20)
-    assert min(len(inside), len(files)) > 8
-    reachable = page.evaluate(
-        "[...document.querySelectorAll('button, summary, input, a')].every((one) => one.tabIndex >= 0)"
-    )
-    assert reachable
-    page.press("Tab")
-    assert page.evaluate("document.activeElement.className") == "skip"
-    page.evaluate("document.documentElement.style.scrollBehavior = 'auto'; window.scrollTo(0, 0)")
-    page.evaluate("document.querySelector('nav a[href=\"#methods\"]').click()")
-    assert abs(page.evaluate("document.getElementById('methods').getBoundingClientRect().top")) < 850
-    assert page.evaluate("window.scrollY") > 1000
 
 
 def test_malicious_names_are_shown_as_text(browser, troubled_demo, tmp_path):

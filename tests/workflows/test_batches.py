@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -299,17 +298,3 @@ def test_runs_of_the_same_people_share_the_work_and_go_on_when_one_is_killed(who
     assert set(together.states().values()) == {"done"}
     assert not (output / "logs" / "locks").exists()
     assert not [path for path in output.rglob(".*") if TEMPORARY.fullmatch(path.name)]
-
-
-@needs_proc
-def test_nothing_is_forked_beside_a_thread_that_could_hold_a_lock():
-    ask = "from fcpower_bids.parallel import _is_forkable as ask; import threading; print(ask())"
-    code = ask + "; threading.Thread(target=threading.Event().wait, daemon=True).start(); print(ask())"
-    told = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert told.stdout.split() == ["True", "False"]

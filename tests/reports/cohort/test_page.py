@@ -23,7 +23,6 @@ from fcpower_bids.reports.cohort.page import first_figures, judge_cohort, make_s
 from fcpower_bids.reports.cohort.tables import GroupTables, read_long
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
-from tests.page_figures import check_in_browser
 from tests.reports.group_outputs import make_cohort, write_group
 
 EVIL = (
@@ -167,18 +166,6 @@ def test_names_that_look_like_numbers_stay_names(tmp_path):
 
 
 # In a real browser
-
-
-def test_the_page_is_whole_and_its_tables_sort(opened, page):
-    assert len(check_in_browser(opened, page, 9)[1]) > 35
-    table = "document.querySelector('#prediction .sortable')"
-    column = f"[...{table}.tBodies[0].rows].map((row) => Number(row.cells[4].dataset.value))"
-    opened.evaluate(f"{table}.tHead.rows[0].cells[4].querySelector('button').click()")
-    values = opened.evaluate(column)
-    assert values == sorted(values)
-    assert len(set(values)) > 3
-    opened.evaluate(f"{table}.tHead.rows[0].cells[4].querySelector('button').click()")
-    assert opened.evaluate(column) == values[::-1] or opened.evaluate(column)[0] == values[-1]
 
 
 def write_choices(folder, **choices):
