@@ -1,4 +1,4 @@
-"""The house keeps its shape: import costs, registries, sizes, and the tree of docs/architecture.md."""
+"""The house keeps its shape: import costs, sizes, declared tables."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
+from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.outputs.tables import read_table, write_table
+from fcpower_bids.records import Table
+from fcpower_bids.schema import TABLES, read_rows
 from tests.planting.participant_outputs import make_outputs
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -83,3 +88,24 @@ def test_every_sort_of_a_table_is_stable():
         for call in (each for each in calls if getattr(each.func, "attr", "") == "sort_values"):
             kinds = [getattr(each.value, "value", None) for each in call.keywords if each.arg == "kind"]
             assert kinds == ["stable"], f"{path}, line {call.lineno}"
+
+
+def test_a_column_that_nobody_has_declared_is_a_slip_of_ours():
+    for columns in (["analysis", "state", "reason", "more"], ["analysis", "state"]):
+        with pytest.raises(TypeError, match="left_out"):
+            Table(pd.DataFrame(np.zeros((1, len(columns))), columns=columns), TABLES["left_out"])
+
+
+def test_no_table_or_column_is_declared_twice_or_for_nothing():
+    rows = read_rows("columns.tsv")
+    declared = [(table, row["key"]) for row in rows for table in row["tables"].split() or [""]]
+    used = {(name, key) for name, table in TABLES.items() for key in table.columns}
+    assert len(set(declared)) == len(declared) < len(used)
+    assert {pair for pair in declared if pair[0]} <= used
+    assert {row["key"] for row in rows} == {key for _, key in used}
+    assert len(TABLES) == len(read_rows("tables.tsv")) > 40
+    assert {table.owner for table in TABLES.values()} - set(ANALYSES) == {
+        *("cohort", "participant", "measure", "predict", "pretrain")
+    }
+    assert all(len(row["meaning"]) > 2 and row["kind"] in ("", "text", "p", "flag") for row in rows)
+    assert all(set(table.keys) <= set(table.needed) for table in TABLES.values())

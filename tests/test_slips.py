@@ -19,20 +19,8 @@ from tests.running import run_app
 assert recording, "all names of the steps are bound before one of them is replaced"
 IN_PROCESS = ("--atlas", "builtin", "--participant-label", "01", "--session-label", "a", "--nprocs", "1", "--quiet")
 """One recording of the demo; its steps run in this process, where the mistake is planted."""
-GROUP = (
-    "--folds",
-    "3",
-    "--inner-folds",
-    "2",
-    "--repeats",
-    "1",
-    "--min-time",
-    "60",
-    "--nprocs",
-    "1",
-    "--targets",
-    "age",
-)
+GROUP = ("--folds", "3", "--inner-folds", "2", "--repeats", "1", "--min-time", "60")
+GROUP += ("--nprocs", "1", "--targets", "age")
 
 
 def raising(error: Exception):
@@ -224,3 +212,13 @@ def test_a_slip_in_the_pretraining_ends_the_command(tmp_path, capsys, monkeypatc
     monkeypatch.setattr("fcpower_bids.pretrain.packing._Pack.add", raising(KeyError("T")))
     assert main([str(tmp_path / "bids"), str(tmp_path / "out"), "pretrain", *QUICK]) == 1
     assert "please report it" in capsys.readouterr().err
+
+
+def test_settings_of_others_that_do_not_work_are_a_matter_of_their_file(exact_demo, tmp_path):
+    file = tmp_path / "how.yml"
+    for content in ("plugin: Nonsense\n", "plugin: MultiProc\nplugin_args: {n_procs: many}\n"):
+        file.write_text(content)
+        found = run_app(exact_demo[0], tmp_path / "out", "--atlas", "builtin", "--use-plugin", file)
+        assert found.code == 2
+        assert str(file) in found.err
+        assert "Traceback" not in found.err

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -21,8 +19,6 @@ from fcpower_bids.outputs.tables import read_toml
 from fcpower_bids.store import digest_of
 from tests.cases.cohorts import PEOPLE, group, read, write_series, write_table
 from tests.cases.people import files, run
-from tests.command import main
-from tests.planting.participant_outputs import make_outputs
 
 
 @pytest.fixture(scope="module")
@@ -68,18 +64,6 @@ def outputs(exact_demo, exact_run, tmp_path):
     """Outputs that were cleaned not at all, and the words that make their pages again."""
     out = shutil.copytree(exact_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
     return out, (exact_demo[0], out, "participant", "--reports-only", "-c", tmp_path / "c.toml")
-
-
-def test_pages_alone_are_of_the_choices_that_the_record_has_whatever_file_is_given(outputs, tmp_path):
-    out, words = outputs
-    before = (out / "logs" / "CITATION.md").read_text()
-    for text in ("nprocs = 1\n", (out / "logs" / "settings.toml").read_text()):
-        (tmp_path / "c.toml").write_text(text)
-        (out / "sub-01.html").unlink()
-        found = run(*words)
-        assert found.code == 0, found.err
-        assert (out / "sub-01.html").is_file()
-        assert (out / "logs" / "CITATION.md").read_text() == before
 
 
 @pytest.mark.parametrize("line", ["filter_order = 3", 'transforms = ["power"]\nnprocs = 1'])
@@ -141,53 +125,6 @@ def test_weights_that_changed_are_noticed(hub, tmp_path):
     weights.write_bytes(weights.read_bytes()[:-1] + b"\0")
     with pytest.raises(DatasetError, match=r"model\.safetensors is not what was fetched"):
         fetch_weights("owner/name", folder)
-
-
-def refusing(function, folder: Path):
-    """What of the system needs to enter the folder, as it answers to all but root."""
-
-    def guard(path, *more, **how):
-        place = "" if isinstance(path, int) else os.fspath(path)
-        needed = place == str(folder) if function.__name__ == "scandir" else place.startswith(f"{folder}/")
-        if needed:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), place)
-        return function(path, *more, **how)
-
-    return guard
-
-
-def swallowing(asked):
-    """``is_dir`` and its kin, as from 3.14 on."""
-
-    def answer(path, *more, **how):
-        try:
-            return asked(path, *more, **how)
-        except PermissionError:
-            return False
-
-    return answer
-
-
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="paths of Python 3.10 keep functions of the system of their own")
-@pytest.mark.parametrize(
-    ("closed", "command"),
-    [
-        ("bids", "{0}/bids {0}/new participant"),
-        ("out/sub-03", "{0}/bids {0}/out group --analyses fingerprinting"),
-    ],
-)
-def test_a_closed_folder_is_not_called_absent(tmp_path, monkeypatch, capsys, closed, command):
-    make_outputs(tmp_path, people=3)
-    for name in ("stat", "scandir"):
-        monkeypatch.setattr(os, name, refusing(getattr(os, name), tmp_path / closed))
-    for name in ("is_dir", "is_file", "exists"):
-        monkeypatch.setattr(Path, name, swallowing(getattr(Path, name)))
-    code = main(command.format(tmp_path).split())
-    said = capsys.readouterr().err
-    assert code == 2, said
-    assert f"{tmp_path / closed}" in said
-    assert "is closed to you" in said
-    assert "Traceback" not in said
 
 
 THREADS = """

@@ -20,15 +20,10 @@ from fcpower_bids.demo import DemoDesign, make_dataset, signals
 from fcpower_bids.demo import __main__ as demo_command
 from fcpower_bids.demo.dataset import (
     DERIVATIVES,
-    LOADINGS,
-    draw_people,
 )
 from fcpower_bids.demo.signals import (
-    build_confounds,
     draw_clean_series,
-    draw_physiology,
     load_head,
-    paint_recording,
 )
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas import N_PARCELS, builtin_atlas
@@ -129,29 +124,6 @@ def test_a_wrong_wish_is_one_line_and_exit_code_2(tmp_path, capsys):
     assert not (tmp_path / "d").exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"subjects": 0}, "participant"),
-        ({"volumes": 10}, "at least 40"),
-        ({"seed": -1, "runs": 0}, "run; the seed"),
-    ],
-)
-def test_impossible_designs_are_refused_in_one_sentence(changes, words):
-    with pytest.raises(UsageError, match=words):
-        DemoDesign(**changes)
-    DemoDesign(sessions=26, volumes=40, repetition_time=0.1, noise=0)  # the ends are possible
-
-
-def test_measures_share_the_factor_as_their_loadings_say():
-    people = draw_people(600, np.random.default_rng(1))
-    for name, loading in LOADINGS.items():
-        scores = np.array(people.cognition[name][:-1], dtype=float)
-        assert np.corrcoef(scores, people.factor[:-1])[0, 1] == pytest.approx(loading, abs=0.05)
-    assert abs(np.corrcoef(people.participants["null_score"], people.factor)[0, 1]) < 3 / np.sqrt(600)
-    assert people.cognition["attention"][-1] == "n/a"
-
-
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
@@ -165,15 +137,6 @@ def test_clean_series_have_the_asked_correlation_and_deviation(rng):
     np.testing.assert_allclose(series.std(axis=0), signals.SIGNAL_SD, rtol=0.05)
 
 
-def test_clean_series_lie_in_the_band(rng):
-    series = draw_clean_series(np.eye(2), 400, 2.0, rng)
-    power = np.abs(np.fft.rfft(series, axis=0)) ** 2
-    frequencies = np.fft.rfftfreq(400, 2.0)
-    inside = (frequencies > 0.01) & (frequencies < 0.08)
-    # What is outside comes from rounding to whole numbers alone.
-    assert power[~inside].sum() / power.sum() < signals.QUANTUM**2 / 12 / signals.SIGNAL_SD**2 * 1.5
-
-
 def test_labels_are_what_nilearn_resamples_to_the_grid(head, tmp_path):
     target = nib.Nifti1Image(head.brain.astype(np.uint8), head.affine)
     atlas = nib.load(builtin_atlas("MNI152NLin6Asym", tmp_path).image)
@@ -181,30 +144,3 @@ def test_labels_are_what_nilearn_resamples_to_the_grid(head, tmp_path):
     labels = np.asarray(resampled.dataobj)
     np.testing.assert_array_equal(labels[head.brain], head.parcel)
     assert not labels[~head.brain].any()
-
-
-FIRST = 2
-
-
-@pytest.fixture(scope="module")
-def recording(head):
-    rng = np.random.default_rng(3)
-    design = DemoDesign.tiny(volumes=120)
-    physiology = draw_physiology(120, 0.05, 1.0, rng)
-    voxels = paint_recording(head, np.zeros((120, N_PARCELS)), physiology, design.noise, rng)
-    return voxels, physiology, build_confounds(head, voxels, physiology, design)
-
-
-def test_components_are_orthonormal_high_passed_and_find_the_sources(recording):
-    _, physiology, columns = recording
-    cosines = np.array([value for name, value in columns.items() if name.startswith("cosine")])
-    assert len(cosines) == int(2 * (120 - FIRST) * 2.5 / 128)
-    for letter in "cw":
-        names = [name for name in columns if name.startswith(f"{letter}_comp_cor")]
-        components = np.array([columns[name] for name in names])
-        assert not components[:, :FIRST].any()
-        np.testing.assert_allclose(components @ components.T, np.eye(len(names)), atol=1e-5)  # written to 6 decimals
-        np.testing.assert_allclose(components @ cosines.T, 0, atol=1e-5)
-    first = physiology.white_matter[FIRST:, 0]
-    components = np.array([columns[f"w_comp_cor_{index:02d}"][FIRST:] for index in range(5)])
-    assert np.linalg.norm(components @ (first - first.mean())) / np.linalg.norm(first - first.mean()) > 0.9

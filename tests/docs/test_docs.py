@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import shlex
 import subprocess
@@ -147,3 +149,22 @@ def test_outputs_open_in_other_programs_as_the_documentation_says(exact_run, tmp
     assert len(names["matrices"]) > 1
     inside = names["strength"].get_fdata()
     assert len(set(inside[inside != 0].round(5).tolist())) == len(set(names["fc"].mean(axis=1).round(5)))
+
+
+def test_a_night_goes_on_after_what_is_broken_and_adds_to_its_audit(tmp_path):
+    """The script of the documentation, with a program that says how it was called, and a scan that is broken."""
+    (program := tmp_path / "bin" / "fcpower_bids").parent.mkdir()
+    status = tmp_path / "out" / "logs" / "status.tsv"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called; echo x > {status}; [ "$1" = predict ] || exit 4\n')
+    program.chmod(0o755)
+    command = ["sh", DOCS / "examples" / "night.sh", tmp_path / "bids", tmp_path / "out", tmp_path / "good_model"]
+    for night in (1, 2):
+        path = f"{program.parent}:{os.environ['PATH']}"
+        done = subprocess.run([*map(str, command)], env=os.environ | {"PATH": path}, check=False)
+        assert done.returncode == 4
+        lines = (tmp_path / "out" / "logs" / "audit.log").read_text().splitlines()
+        assert len(lines) == 2 * night
+    digest = hashlib.sha256(status.read_bytes()).hexdigest()[:16]
+    assert re.match(rf"\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\dZ \S+ exit=4 sha256={digest} fcpower_bids ", lines[0])
+    assert "exit=0" in lines[1]
+    assert (tmp_path / "called").read_text().splitlines()[1] == f"predict {tmp_path}/good_model {tmp_path}/out"

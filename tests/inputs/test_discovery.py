@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.discover import find_recordings
 from fcpower_bids.inputs.roots import derivative_roots, raw_roots
-from tests.planting.trees import MNI, add_run, cifti, describe, func, put, settings, table, zipped
+from tests.planting.trees import MNI, add_run, cifti, describe, func, put, settings, zipped
 
 
 @pytest.fixture
@@ -37,15 +37,6 @@ def test_selection_reaches_the_query(root, tmp_path):
 def test_nothing_left_says_which_filter_and_what_there_is(root):
     with pytest.raises(DatasetError, match=r"none of 3 passes --task-id rst.*task nback, rest"):
         names(root, task_id=("rst",))
-
-
-def test_no_bold_at_all_says_what_was_looked_for_and_where(tmp_path):
-    root = describe(tmp_path / "empty")
-    with pytest.raises(DatasetError, match=r"no preprocessed BOLD series in .*empty.*desc-preproc.*fMRIPrep wrote"):
-        names(root)
-    (root / "sub-01" / "func").mkdir(parents=True)
-    with pytest.raises(DatasetError, match=r"sub-01 has a folder in .* but no preprocessed BOLD series"):
-        names(root)
 
 
 def test_participants_asked_for_that_are_not_there(root):
@@ -195,13 +186,6 @@ def test_no_two_inputs_share_a_name(runs):
 # Other versions of fMRIPrep
 
 
-def test_the_newest_of_several_confounds_is_taken(root):
-    folder = func(root, "sub-02_task-nback")
-    put(folder / "sub-02_task-nback_desc-confounds_regressors.tsv", table(1))
-    found = find_recordings(settings(root)).recordings[-1]
-    assert found.confounds.name == "sub-02_task-nback_desc-confounds_timeseries.tsv"
-
-
 def test_an_echo_asked_for_shares_mask_and_confounds(root, tmp_path):
     folder = func(root, "sub-02_task-nback")
     put(folder / f"sub-02_task-nback_echo-2_{MNI}_desc-preproc_bold.nii.gz", zipped())
@@ -216,11 +200,6 @@ def raw(tmp_path):
     describe(tmp_path / "raw", "raw")
     describe(tmp_path / "raw" / "derivatives" / "fmriprep")
     return tmp_path / "raw"
-
-
-def test_old_fmriprep_without_dataset_type_is_recognised(tmp_path):
-    put(tmp_path / "old" / "dataset_description.json", {"Name": "x", "PipelineDescription": {"Name": "fMRIPrep"}})
-    assert derivative_roots(settings(tmp_path / "old")) == {"fmriprep": tmp_path / "old"}
 
 
 def test_named_derivatives_win(raw, tmp_path):

@@ -33,7 +33,7 @@ from fcpower_bids.outputs.tables import read_json, read_matrix
 from fcpower_bids.records import Atlas
 from fcpower_bids.settings import Settings
 from tests.encoders.published.test_brainmass import published_shapes
-from tests.test_measures import make_cleaning
+from tests.outputs.test_recording import make_cleaning
 
 SCAN = "sub-01_ses-a_task-rest_run-1"
 PLAIN = {"strategy": "none", "high_pass": 0.0, "low_pass": 0.0, "dummy_scans": "0", "fd_thresh": 0.0}
@@ -179,20 +179,6 @@ def chosen(tmp_path):
     return Settings(tmp_path, tmp_path, "participant").changed(**given)
 
 
-def test_the_choices_of_the_user_reach_the_encoder(chosen, tmp_path):
-    atlas = atlas_of(tmp_path, ORDER.names)
-    with pytest.raises(UsageError, match="read their licence"):
-        _encoder(chosen.method, atlas)
-    settings = chosen.changed(accept_encoder_licence=True)
-    encoder = _encoder(settings.method, atlas)
-    assert encoder.embed([np.random.default_rng(0).standard_normal((50, 100))], atlas.names, 2.0).shape == (1, 800)
-    facts = encoder.provenance(settings.method.encoder_read)
-    assert (facts["name"], facts["protocol"], facts["n_parameters"]) == ("brainmass", "paper", 7_241_576)
-    assert (facts["n_parcels"], facts["read"]) == (100, "whole recording (paper protocol)")
-    with pytest.raises(UsageError, match="the functional gradients"):
-        _encoder(settings.changed(encoder="brain-jepa", encoder_aux=(tmp_path,)).method, atlas)
-
-
 def run_embedding(folder, settings, atlases):
     """Run the node on one recording: the labels of its embeddings, and its problems by atlas."""
     rng = np.random.default_rng(0)
@@ -219,8 +205,10 @@ def run_embedding(folder, settings, atlases):
 
 
 def test_an_atlas_that_is_not_that_of_the_encoder_is_skipped_beside_one_that_is(chosen, tmp_path):
-    settings = chosen.changed(accept_encoder_licence=True)
     named = atlas_of(tmp_path, ORDER.names)
+    with pytest.raises(UsageError, match="read their licence"):
+        _encoder(chosen.method, named)
+    settings = chosen.changed(accept_encoder_licence=True)
     other = atlas_of(tmp_path, [f"roi{i}" for i in range(100)], "Other")
     found, problems = run_embedding(tmp_path, settings, (named, other))
     assert found == ["brainmasspaper"]

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import csv
-import io
 import json
 import re
 import shutil
-import warnings
 from collections import Counter
-from itertools import pairwise
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from fcpower_bids.reports import person as index
 from fcpower_bids.reports.person import write_index
@@ -78,28 +72,6 @@ def test_a_damaged_sidecar_of_what_is_judged_by_is_named(output):
     after = content_of(output)["rows"][0]
     assert any(f"{path.name} is not valid JSON" in said for said in after["said"])
     assert after["values"] == before["values"]
-
-
-def test_the_picture_of_a_recording_is_its_carpet_before_cleaning(troubled_run):
-    for row in content_of(troubled_run.output)["rows"]:
-        (path,) = troubled_run.output.rglob(f"{row['recording'].partition('_res-')[0]}*desc-before_timeseries.npz")
-        with np.load(path) as file:
-            carpet = np.where(file["carpet"] == 255, np.nan, file["carpet"] / 254 * 6 - 3)
-        picture = base64.b64decode(row["picture"])
-        assert len(picture) < 600
-        shown = np.asarray(Image.open(io.BytesIO(picture)).convert("RGB"), dtype=int)
-        for axis, size in enumerate(shown.shape[:2]):  # means of neighbours, in bins of equal width to one
-            if carpet.shape[axis] > size:
-                starts = np.round(np.linspace(0, carpet.shape[axis], size + 1)).astype(int)
-                bins = [np.take(carpet, range(a, b), axis) for a, b in pairwise(starts)]
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # of what has no value at all
-                    carpet = np.stack([np.nanmean(one, axis=axis) for one in bins], axis=axis)
-        assert carpet.shape == shown.shape[:2] == (12, 48)
-        known = np.isfinite(carpet)
-        assert (np.ptp(shown, axis=2) == 0).tolist() == known.tolist()
-        assert np.abs(shown[..., 0] / 127.5 - 1 - carpet.clip(-1, 1))[known].max() < 0.15, "within a shade of fifteen"
-        assert np.ptp(shown[known]) > 100
 
 
 def test_decisions_that_cannot_be_read_are_named_and_the_index_stays(output, troubled_demo, capsys):

@@ -1,32 +1,21 @@
-"""Drawings, images and references: shapes, colours and words are those of the numbers that they are given."""
+"""Drawings, images and the methods text: shapes, colours and words are those of what they are given."""
 
 from __future__ import annotations
 
 import base64
+import dataclasses
 import io
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from fcpower_bids.reports import figures
-from fcpower_bids.reports.methods import all_references, to_html
-from fcpower_bids.reports.svg import MOST_POINTS, Drawing, Scale, encode_png, step_of
-
-
-@pytest.mark.parametrize(
-    ("scale", "most", "expected"),
-    [
-        (Scale(0, 0.2), 5, [0, 0.05, 0.1, 0.15, 0.2]),
-        (Scale(-0.05, 7.45), 8, [0, 1, 2, 3, 4, 5, 6, 7]),
-        (Scale(-3, 3), 3, [-2, 0, 2]),
-        (Scale(4, 4), 4, [4]),
-    ],
-)
-def test_ticks_are_round_and_few(scale, most, expected):
-    assert scale.ticks(most) == pytest.approx(expected)
-    assert "-0" not in [f"{tick:g}" for tick in scale.ticks(most)]
+from fcpower_bids.reports.methods import all_references, cited_keys, methods_text, to_html, write_methods
+from fcpower_bids.reports.svg import MOST_POINTS, Drawing, encode_png, step_of
+from fcpower_bids.settings import METHOD_SECTIONS, Method, Settings
 
 
 def test_a_long_line_keeps_its_peaks_and_gaps():
@@ -62,18 +51,6 @@ def test_values_lie_in_equal_steps_and_what_is_missing_in_one_more():
 
 def pictures(svg):
     return [Image.open(io.BytesIO(base64.b64decode(one))) for one in re.findall(r"image/png;base64,([^\"]+)", svg)]
-
-
-@pytest.mark.parametrize(("wanted", "runs"), [([0, 1, 1, 0, 1], [(1, 2), (4, 4)]), ([0, 0], []), ([1, 1], [(0, 1)])])
-def test_neighbouring_censored_volumes_are_one_bar(wanted, runs):
-    censored = np.array(wanted)
-    volumes = {"framewise_displacement": np.ones(len(wanted)), "dvars": np.full(len(wanted), np.nan)}
-    svg = figures.draw_motion(volumes | {"dummy": 0 * censored, "kept": 1 - censored}, 0.5, 0.0, {})
-    bars = re.findall(r'x="([\d.]+)" y="[\d.]+" width="([\d.]+)" [^>]*fill-opacity="0.55"', svg)
-    volume = 0.925 * 9.6 * 72 / len(wanted)
-    drawn = [(float(x) - 0.07 * 9.6 * 72, float(width)) for x, width in bars]
-    np.testing.assert_allclose(drawn, [(a * volume, (b + 1 - a) * volume) for a, b in runs] or drawn, atol=0.02)
-    assert len(drawn) == len(runs)
 
 
 def test_the_traces_and_the_carpet_show_the_values_they_are_given():
@@ -113,3 +90,94 @@ def test_html_is_escaped_and_lists_what_is_cited():
     assert html.count("<li>") == 2
     assert not [entry for entry in all_references().values() if "{" in entry["author"] or "title" not in entry]
     assert "(unknown)" in html
+
+
+PLAIN = Settings(Path("bids"), Path("out"), "participant")
+RICH = PLAIN.changed(
+    transforms=("power", "log_euclidean"),
+    motion_filter_type="notch",
+    band_stop_min=12.0,
+    band_stop_max=18.0,
+    encoder="fbert-1m",
+    encoder_weights="weights",
+    encoder_revision="abc",
+)
+OTHER = {
+    "atlas": ("Schaefer100",),
+    "strategy": "36P",
+    "high_pass": 0.02,
+    "low_pass": 0.1,
+    "filter_order": 5,
+    "padding": "constant",
+    "convention": "xcp_d",
+    "head_radius": "35",
+    "motion_filter_type": "lp",
+    "band_stop_min": 10.0,
+    "band_stop_max": 20.0,
+    "motion_filter_order": 8,
+    "dummy_scans": "4",
+    "fd_thresh": 0.3,
+    "min_time": 300.0,
+    "min_coverage": 0.7,
+    "alpha": 0.5,
+    "transforms": ("power", "fisher_z"),
+    "eigenvalue_floor": 0.01,
+    "shrink_to_identity": 0.1,
+    "encoder": "other",
+    "encoder_weights": "elsewhere",
+    "encoder_revision": "def",
+    "encoder_read": "windows",
+    "allow_missing_parcels": True,
+}
+OF_PUBLISHED = {"encoder_protocol": "paper", "encoder_aux": (Path("aux/statistics.tsv"),)}
+WITHOUT_SENTENCE = {"atlas_dir", "accept_encoder_licence"}
+"""Where an atlas is looked for (its name and source tell which one was found), a permission, and how results are stored
+(the text is that of no transforms, which have an entry)."""
+
+
+def sentences(settings: Settings, **known: object) -> str:
+    text = methods_text(settings, **known)
+    return text.replace(settings.method.configuration_hash(), "HASH")
+
+
+def test_every_option_of_the_method_is_tried_here():
+    options = {field.name for field in dataclasses.fields(Method) if field.metadata["section"] in METHOD_SECTIONS}
+    assert options - WITHOUT_SENTENCE <= OTHER.keys() | OF_PUBLISHED.keys()
+
+
+def test_every_option_changes_its_sentence_and_little_else():
+    published = RICH.changed(encoder="brain-jepa")
+    tried = [(RICH, name, OTHER[name]) for name in OTHER] + [(published, *each) for each in OF_PUBLISHED.items()]
+    for settings, name, other in tried:
+        before, after = sentences(settings).splitlines(), sentences(settings.changed(**{name: other})).splitlines()
+        assert 1 <= len([line for line in after if line not in before]) <= 3, name
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected", "absent"),
+    [
+        ({"fd_thresh": 0.0}, "No volumes were censored", "framewise"),
+        ({"high_pass": 0.0, "low_pass": 0.0}, "No temporal filter", "Butterworth"),
+        ({"strategy": "none"}, "No nuisance regressors were used", "least squares"),
+        ({"dummy_scans": "0"}, "No volumes were dropped", "non-steady"),
+        ({"min_time": 0.0}, "No recording was excluded for its length", "excluded."),
+        ({"min_coverage": 0.0}, "No parcel was left without a value for low coverage", "less than 50 %"),
+    ],
+)
+def test_what_was_not_done_is_not_told(choice, expected, absent):
+    text = sentences(PLAIN.changed(**choice))
+    assert expected in text
+    assert absent not in text
+
+
+def test_three_files_with_the_cc0_note_and_the_entries_that_are_cited(tmp_path):
+    settings = PLAIN.changed(output_dir=tmp_path)
+    files = {path.suffix: path.read_text(encoding="utf-8") for path in write_methods(settings)}
+    assert set(files) == {".md", ".html", ".bib"}
+    assert all("CC0" in files[ending] for ending in (".md", ".html"))
+    cited = cited_keys(files[".md"], all_references())
+    assert [line for line in files[".bib"].splitlines() if line.startswith("@")] == [
+        all_references()[key]["text"].splitlines()[0] for key in cited
+    ]
+    again = {path.suffix: path.read_text(encoding="utf-8") for path in write_methods(settings)}
+    assert again == files

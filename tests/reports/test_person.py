@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from dataclasses import replace
@@ -16,10 +15,8 @@ import pytest
 
 from fcpower_bids.core.series import power_spectrum
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.imaging.atlas import builtin_atlas
-from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, Status
 from fcpower_bids.records import AXIAL, Slices
-from fcpower_bids.reports.accounts import Account, judge, read_accounts
+from fcpower_bids.reports.accounts import judge, read_accounts
 from fcpower_bids.reports.figures import (
     UNCOVERED,
     borders,
@@ -31,8 +28,6 @@ from fcpower_bids.reports.figures import (
 )
 from fcpower_bids.reports.panels import make_panels
 from fcpower_bids.reports.person import write_pages
-from tests.reports.cohort.test_page import EVIL
-from tests.running import run_app
 
 
 def panels(settings, number=0):
@@ -107,24 +102,6 @@ def test_spectra_and_eigenvalues_say_their_numbers(written):
     said = found["Eigenvalues"].svg
     assert f"FC, participation ratio {row['participation_ratio']:.1f}" in said
     assert f", participation ratio {row['participation_ratio_power']:.1f}" in said
-
-
-def account(state, stage="write", reason=""):
-    return Account(Status("sub-01_task-rest", state, stage, reason), {}, [])
-
-
-@pytest.mark.parametrize(
-    ("states", "level", "headline"),
-    [
-        ([DONE], "ok", "1 of 1 recording can be used."),
-        ([FAILED, EXCLUDED, RUNNING], "stop", "0 of 3 recordings can be used."),
-        ([DONE, EXCLUDED], "caution", "1 of 2 recordings can be used."),
-        ([], "stop", "There is no recording."),
-    ],
-)
-def test_the_headline_counts_what_can_be_used(states, level, headline):
-    verdict = judge([account(state) for state in states], [], "hash")
-    assert (verdict.level, verdict.headline) == (level, headline)
 
 
 def test_the_facts_are_those_of_the_tables(written, troubled_demo):
@@ -254,28 +231,3 @@ def test_a_broken_picture_is_named(tmp_path):
     np.savez(path, **dict.fromkeys(Slices._fields, one) | {"parcels": np.zeros((1, 3, 2))})
     with pytest.raises(DatasetError, match="holds no slices"):
         read_slices(path)
-
-
-def test_malicious_names_are_shown_as_text(browser, troubled_demo, tmp_path):
-    image = builtin_atlas("MNI152NLin2009cAsym", tmp_path).image
-    names, networks = [*EVIL, *(f"region {number}" for number in range(53))], (EVIL[0], EVIL[3], EVIL[6])
-    rows = "".join(f"{number + 1}\t{name}\t{networks[number % 3]}\n" for number, name in enumerate(names))
-    (tmp_path / "evil.tsv").write_text(f"index\tname\tnetwork\n{rows}", encoding="utf-8")
-    words = ("--atlas", f"{image}:{tmp_path / 'evil.tsv'}", "--participant-label", "02", "--session-label", "a")
-    assert run_app(troubled_demo[0], tmp_path / "out", *words, "--nprocs", "1", "--strategy", "24P").code == 0
-    sidecar = next((tmp_path / "out").rglob("*stat-coverage_bold.json"))
-    facts = json.loads(sidecar.read_text())
-    facts["UncoveredNodes"] = list(EVIL)
-    facts["Atlas"]["Source"] = EVIL[1]
-    sidecar.write_text(json.dumps(facts))
-    again = run_app(troubled_demo[0], tmp_path / "out", *words[2:], "--reports-only")
-    assert again.code == 0, again.err
-    browser.open(tmp_path / "out" / "sub-02.html")
-    assert browser.messages == []
-    assert len(browser.requests) == 1 + sum(url.startswith("data:") for url in browser.requests)
-    assert browser.evaluate("window.pwned === undefined")
-    text = browser.evaluate("document.body.textContent")
-    assert all(evil in text for evil in EVIL)
-    assert browser.evaluate("document.querySelectorAll('img[src=x]').length") == 0
-    assert browser.evaluate("document.scripts.length") == 1
-    assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth")

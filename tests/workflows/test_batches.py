@@ -132,25 +132,6 @@ def workers(process: int) -> list[int]:
         return []
 
 
-def kill_itself(*_arguments):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_a_process_of_pages_that_is_killed_is_told_with_its_remedy(demo, tmp_path, monkeypatch):
-    options = (*ATLAS, "--participant-label", "01", "--session-label", "a")
-    monkeypatch.setattr("fcpower_bids.reports.person.write_pages", kill_itself)
-    found = run_app(demo, tmp_path / "out", *options)
-    assert found.code == 4
-    assert "Not all pages were made. The process was killed from outside" in found.err
-    assert "--reports-only" in found.err
-    assert "Traceback" not in found.err
-    assert set(found.states().values()) == {"done"}
-    monkeypatch.undo()
-    again = run_app(demo, tmp_path / "out", *options, "--reports-only")
-    assert again.code == 0
-    assert again.files("sub-01.html")
-
-
 def killed_first(recording, atlases, settings, *others):
     """Die as often as a file beside the outputs says, before anything is begun; then do the work."""
     deaths = settings.output_dir.parent / "deaths"

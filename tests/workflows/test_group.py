@@ -181,22 +181,6 @@ def test_tables_of_an_earlier_run_are_told_apart(lines, settings):
     assert left_out.str.contains("not asked for this time").all()
 
 
-def test_by_default_people_without_motion_and_phenotypes_are_identified(lines, settings):
-    for person in range(8):
-        for session in "ab":
-            seed = 100 * person + ord(session)
-            add_output(settings.output_dir, f"sub-{person + 1:02d}_ses-{session}", series_of(seed), mean_fd=np.nan)
-    (settings.bids_dir / "participants.tsv").unlink()
-    assert done(lines(targets=())) == {"fingerprinting"}
-    left_out = read_table(settings.output_dir / "group" / "left_out.tsv").set_index("analysis")["reason"]
-    assert "phenotypes" in left_out["prediction"]
-    assert "mean FD" in left_out["qc_fc"]
-    assert done(lines(targets=(), session_label=("a",))) == set()  # eight people are described all the same
-    left_out = read_table(settings.output_dir / "group" / "left_out.tsv").set_index("analysis")["reason"]
-    assert {"prediction", "fingerprinting", "qc_fc"} <= set(left_out.index)
-    assert settings.results_page.is_file()
-
-
 @pytest.mark.parametrize(
     ("last", "choices", "words"),
     [

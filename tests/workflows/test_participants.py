@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections import namedtuple
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.overhead import plant
 from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.status import read_status, write_status_table
-from fcpower_bids.outputs.tables import read_matrix, read_table
+from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.parallel import WorkerDied
 from fcpower_bids.records import Recording
 from fcpower_bids.settings import Settings
@@ -88,15 +85,6 @@ def test_the_nodes_of_the_documentation_run_alone_in_a_workflow_of_anybody(exact
     np.testing.assert_allclose(fc, np.corrcoef(series.T), atol=1e-12)
     power = np.load(only(folder / "power", "power_*.npz"))["matrix"]
     np.testing.assert_allclose(power, spectral_power(fc, 0.35), atol=1e-12)
-
-
-def test_power_is_that_of_the_fc_beside_it_after_another_alpha(exact_demo, tmp_path):
-    for alpha in ("0.35", "0.7"):
-        found = run_app(exact_demo[0], tmp_path / "out", *ATLAS, *ONE, "--alpha", alpha)
-        assert found.code == 0, found.err
-    fc = read_matrix(found.file("sub-01", "_stat-pearsoncorrelation_relmat.tsv"))[0]
-    power = read_matrix(found.file("sub-01", "desc-power0p7_relmat.tsv"))[0]
-    np.testing.assert_allclose(power, spectral_power(fc, 0.7), atol=1e-12)
 
 
 WORDS = ("--atlas", "builtin", *PLAIN, "--transforms", "power", "fisher_z", "--quiet")
@@ -184,18 +172,6 @@ def test_the_table_shows_every_recording_and_what_is_missing(tree):
     assert lines[name].split() == [name, "yes", "yes", "yes", "2", "80", "2.7", "2.7", f"sub-02/func/{name}_*"]
     assert lines[f"sub-01_task-rest_{MNI}"].split()[1:5] == ["yes", "NO", "yes", "yes"]
     assert "Exit code 4: some would fail." in text
-
-
-def test_a_dry_run_loads_what_it_needs(tmp_path):
-    """nipype, and scipy with its filters and matrices, would be half of its time."""
-    root, labels = plant(tmp_path, 1)
-    words = [str(root), str(tmp_path / "out"), "participant", "--dry-run", "--nprocs", "1", "--atlas", str(labels)]
-    absent = ("nipype", "networkx", "scipy.linalg", "scipy.signal", "scipy.stats", "nilearn", "torch")
-    probe = f"import sys\nfrom fcpower_bids.app import main\nassert main({words!r}) == 0\n"
-    probe += f"print('loaded:', *[m for m in {absent!r} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
-    assert "1 recording of 1 participant" in done.stdout
-    assert done.stdout.splitlines()[-1] == "loaded:"
 
 
 @pytest.mark.parametrize("dies", [False, True])
