@@ -11,11 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.analyses.catalogue import ANALYSES
-from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.records import Table
-from fcpower_bids.schema import TABLES, read_rows
-from tests.planting.participant_outputs import make_outputs
+from fcpower_bids.schema import TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "fcpower_bids"
@@ -54,21 +51,6 @@ def test_recordings_and_their_pages_need_no_plotting_and_no_pybids():
     assert loaded_by(PARTICIPANT) == {"nipype", "pandas", "nibabel", "scipy", "numpy"}
 
 
-def test_a_default_run_of_the_group_level_loads_what_it_needs(tmp_path):
-    """Half a second of scipy.stats and of nipype each would be a tenth of the time of a hundred people."""
-    make_outputs(tmp_path, people=12, sessions="a")
-    for number, path in enumerate(tmp_path.rglob("*_qc.tsv")):
-        write_table(path, read_table(path).assign(mean_fd=0.1 + number / 100))
-    absent = ("nipype", "nibabel", "nilearn", "scipy.stats", "scipy.signal", "scipy.optimize", "scipy.interpolate")
-    words = [str(tmp_path / "bids"), str(tmp_path / "out"), "group", "--targets", "age", "--min-time", "60"]
-    words += ["--permutations", "5", "--folds", "3", "--repeats", "1", "--quiet", "--nprocs", "1"]
-    code = f"from fcpower_bids.app import main; assert main({words!r}) == 0"
-    probe = f"import sys\n{code}\nprint(*[m for m in {absent!r} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
-    assert (tmp_path / "out" / "group" / "qcfc.tsv").is_file()
-
-
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -94,18 +76,3 @@ def test_a_column_that_nobody_has_declared_is_a_slip_of_ours():
     for columns in (["analysis", "state", "reason", "more"], ["analysis", "state"]):
         with pytest.raises(TypeError, match="left_out"):
             Table(pd.DataFrame(np.zeros((1, len(columns))), columns=columns), TABLES["left_out"])
-
-
-def test_no_table_or_column_is_declared_twice_or_for_nothing():
-    rows = read_rows("columns.tsv")
-    declared = [(table, row["key"]) for row in rows for table in row["tables"].split() or [""]]
-    used = {(name, key) for name, table in TABLES.items() for key in table.columns}
-    assert len(set(declared)) == len(declared) < len(used)
-    assert {pair for pair in declared if pair[0]} <= used
-    assert {row["key"] for row in rows} == {key for _, key in used}
-    assert len(TABLES) == len(read_rows("tables.tsv")) > 40
-    assert {table.owner for table in TABLES.values()} - set(ANALYSES) == {
-        *("cohort", "participant", "measure", "predict", "pretrain")
-    }
-    assert all(len(row["meaning"]) > 2 and row["kind"] in ("", "text", "p", "flag") for row in rows)
-    assert all(set(table.keys) <= set(table.needed) for table in TABLES.values())

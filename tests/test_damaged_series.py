@@ -56,10 +56,6 @@ def parcel(data, volumes, value, n=None):
     data[(*np.argwhere(inside == 7)[:n].T, volumes)] = value
 
 
-def swap(data, volumes):
-    data[..., volumes] = data[..., volumes].byteswap()
-
-
 def rows(change: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[Files], object]:
     """A damage of the confounds table, whose cells are text."""
 
@@ -74,12 +70,6 @@ def later(table):
     """Every row one volume later."""
     shifted = table.shift(1).fillna(table)
     return shifted.mask(shifted == "n/a").bfill()
-
-
-def backwards(table):
-    """Motion of the same size in another order, as of another run."""
-    names = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
-    return table.assign(**{name: table[name].to_numpy()[::-1] for name in names})
 
 
 def still(table):
@@ -116,22 +106,19 @@ SHUFFLED = np.random.default_rng(0).permutation(VOLUMES)
 SECOND_HALF = np.s_[80:]
 EMPTY, COPIES = "hold one value everywhere were left out: ", "are copies of earlier ones were left out: "
 STRAY, LOST = "far away from all others were left out: ", "are constant for long or lose their level have no value: 1."
-OTHER, MOVED = "of another recording", "not that of its motion parameters (its median is "
+OTHER = "of another recording"
 DONE, EXCLUDED, FAILED = "done", "excluded", "failed"
 DAMAGE: dict[str, tuple[Callable[[Files], object], str, str]] = {
     "a volume of zeros": (voxels(put, np.s_[..., 40], 0), DONE, f"{EMPTY}1 (counted from 0: 40)"),
     "four frozen": (voxels(copy, np.s_[20:21], np.s_[21:25]), DONE, f"{COPIES}4 "),
-    "repeated block": (voxels(copy, np.s_[10:18], np.s_[90:98]), DONE, f"{COPIES}8 "),
     "gain down by 12 %": (voxels(scale, 0.88, np.s_[100:]), EXCLUDED, "% at volume 100, for good"),
     "a huge voxel": (voxels(parcel, 33, 3e38, 1), DONE, f"{STRAY}1 (counted from 0: 33)"),
     "a dark parcel": (voxels(parcel, SECOND_HALF, 0), DONE, LOST),
     "shuffled": (voxels(copy, SHUFFLED, np.s_[:]), EXCLUDED, OTHER),
-    "swapped bytes": (voxels(swap, SECOND_HALF), EXCLUDED, "cannot be right"),
     "data type": (header(70, b"\x08\0"), DONE, "times as bright as its table says"),
     "more than declared": (longer, FAILED, "more data follow"),
     "foreign table": (of_another, EXCLUDED, OTHER),
     "shifted table": (rows(later), EXCLUDED, "1 volumes later: it is shifted"),
-    "another's parameters": (rows(backwards), DONE, MOVED),
     "parameters without motion": (rows(still), DONE, "motion parameters of the table do not move, though its"),
     "repetition time doubled": (slower, DONE, "The repetition time is 5 s, and the cosines of the table are those of"),
 }

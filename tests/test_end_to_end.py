@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -93,16 +92,6 @@ def test_states_and_exit_code_of_the_troubled_dataset(troubled_run):
     assert "excluded: sub-04_ses-b" in troubled_run.err
 
 
-def test_an_excluded_recording_has_quality_and_coverage_but_no_connectome(troubled_run):
-    names = {path.name.partition("_space-")[2] for path in troubled_run.files("sub-04_ses-b_*.tsv")}
-    endings = {name.rsplit("_", 1)[1] for name in names}
-    assert endings == {"design.tsv", "outliers.tsv", "qc.tsv", "bold.tsv"}
-    quality = pd.read_csv(troubled_run.file("sub-04_ses-b", "qc.tsv"), sep="\t", na_values="n/a")
-    assert quality["state"].tolist() == ["excluded"]
-    assert quality["kept_volumes"][0] < quality["volumes"][0]
-    assert np.isnan(quality["band_leakage"][0])
-
-
 def test_uncovered_parcels_are_missing_everywhere(troubled_run, troubled_demo):
     _, truth = troubled_demo
     expected = truth.coverage[truth.recordings.index("sub-02_ses-a_task-rest_run-1")]
@@ -132,17 +121,6 @@ def test_quality_figures_are_those_of_the_written_series(troubled_run):
     assert quality["dummy_volumes"] == 2
     assert quality["n_regressors"] == 24
     assert quality["degrees_of_freedom"] > 0
-
-
-def test_the_older_name_of_the_confounds_gives_the_same_numbers(exact_demo, exact_run, tmp_path):
-    copytree(exact_demo[0], tmp_path / "in")
-    for path in sorted((tmp_path / "in").rglob("*_desc-confounds_timeseries.*")):
-        path.rename(path.with_name(path.name.replace("timeseries", "regressors")))
-    options = ("--atlas", "builtin", "--participant-label", "01", "--session-label", "a")
-    found = run_app(tmp_path / "in", tmp_path / "out", *options, *PLAIN)
-    assert found.code == 0, found.err
-    ours, theirs = (read_matrix(run.file("sub-01_ses-a", FC))[0] for run in (found, exact_run))
-    np.testing.assert_allclose(ours, theirs, atol=1e-12)
 
 
 def test_settings_file_alone_repeats_the_run(exact_run, exact_demo, tmp_path):
@@ -241,29 +219,6 @@ def test_pain_15_few_files_and_no_work_left_behind(exact_run, exact_demo):
     work = exact_run.output / "work"
     assert {path.name for path in work.iterdir()} == {"atlases"}
     assert len(list((work / "atlases").iterdir())) <= 3
-
-
-def test_pain_17_resolutions_may_differ(exact_demo, exact_run, tmp_path):
-    """One run is written on half the grid: every voxel becomes eight."""
-    copy = shutil.copytree(exact_demo[0], tmp_path / "in")
-    for path in copy.rglob("sub-01_ses-a_*space-*.nii.gz"):
-        image = nibabel.load(path)
-        data = np.asanyarray(image.dataobj)
-        for axis in range(3):
-            data = np.repeat(data, 2, axis=axis)
-        affine = image.affine @ np.diag([0.5, 0.5, 0.5, 1])
-        affine[:3, 3] = (image.affine @ [-0.25, -0.25, -0.25, 1])[:3]
-        finer = nibabel.Nifti1Image(data, affine)
-        finer.header.set_xyzt_units("mm", "sec")
-        finer.header.set_zooms((4, 4, 4, 2.5)[: data.ndim])
-        nibabel.save(finer, path)
-    found = run_app(copy, tmp_path / "out", *ATLAS, *PLAIN, "--participant-label", "01")
-    assert found.code == 0, found.err
-    fine, coarse = (read_matrix(run.file("sub-01_ses-a", FC))[0] for run in (found, exact_run))
-    upper = np.triu_indices(60, 1)
-    assert np.corrcoef(fine[upper], coarse[upper])[0, 1] > 0.9
-    other, same = (read_matrix(run.file("sub-01_ses-b", FC))[0] for run in (found, exact_run))
-    np.testing.assert_array_equal(other, same)
 
 
 def test_every_uri_resolves(exact_run, troubled_run):

@@ -79,26 +79,6 @@ def test_what_motion_files_lack_is_refused_by_strategy(volumes, tmp_path):
     assert all(word in reason for word in ("csf", "white_matter", "global_signal", "--strategy 24P or none"))
 
 
-@pytest.mark.parametrize(
-    ("harm", "words"),
-    [
-        ("no motion", "no Movement_Regressors.txt of its run is next to it"),
-        ("no mask", "brainmask_fs.2.nii.gz is not next to it"),
-    ],
-)
-def test_what_is_missing_or_broken_is_named(volumes, tmp_path, harm, words):
-    files, _ = volumes
-    folder = hcp_volumes(tmp_path / "in", *files)
-    motion = folder / "Movement_Regressors.txt"
-    if harm == "no mask":
-        (folder / "brainmask_fs.2.nii.gz").unlink()
-    else:
-        motion.unlink()
-    found = run_app(tmp_path / "in", tmp_path / "out", *CHOICES, *BUILTIN)
-    assert found.code in (3, 5)
-    assert words in found.reason("sub-100307")
-
-
 ONE = ("--nprocs", "1", "--quiet", "--min-time", "60")
 
 
@@ -169,21 +149,3 @@ def test_parcellated_cifti_holds_the_tables_to_the_last_bit(atlases, tmp_path):
         assert not parcels.vertices[5]
     (series,) = found.files("*.ptseries.nii")
     assert nibabel.load(series).header.get_axis(0).step == TR
-
-
-def test_the_reference_parcellations_are_found_by_name(shared, tmp_path, monkeypatch):
-    """Schaefer 450 in fsLR 91k, as one file, and written as parcellated CIFTI with all its grayordinates."""
-    from fcpower_bids.imaging.atlas import load_atlas
-    from fcpower_bids.imaging.cifti import encode_pconn
-
-    monkeypatch.setenv("FCPOWER_OFFLINE", "1")
-    atlas = load_atlas("Schaefer450", "fsLR", [shared / "atlases"], cifti=True)
-    matrix = np.random.default_rng(0).standard_normal((450, 450))
-    path = tmp_path / "x.pconn.nii"
-    path.write_bytes(encode_pconn(matrix, atlas))
-    image = nibabel.load(path)
-    np.testing.assert_array_equal(np.asarray(image.dataobj), matrix.astype(np.float32))
-    axis = image.header.get_axis(0)
-    labels = np.asarray(nibabel.load(atlas.image).dataobj)[0]
-    sizes = [sum(map(len, axis.vertices[k].values())) + len(axis.voxels[k]) for k in range(450)]
-    np.testing.assert_array_equal(sizes, [np.sum(labels == label) for label in atlas.labels])

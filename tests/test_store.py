@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -140,24 +139,6 @@ def test_one_of_two_gets_it_and_a_killed_holder_lets_go(held):
     with lock(path, wait=False) as is_free:
         assert is_free
     assert not path.parent.exists()
-
-
-def test_no_two_of_many_hold_it_at_once(tmp_path):
-    inside, most, lap = [], [], range(40)
-
-    def hold():
-        for _ in lap:
-            with lock(tmp_path / "locks" / "a"):
-                inside.append(1)
-                most.append(len(inside))
-                inside.pop()
-
-    threads = [threading.Thread(target=hold) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert most == [1] * 6 * len(lap)
 
 
 def test_without_locks_of_the_file_system_work_goes_on(tmp_path, monkeypatch):

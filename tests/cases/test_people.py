@@ -275,23 +275,6 @@ def test_25_rows_are_merged_by_scan_and_all_are_judged(tmp_path, model, capsys, 
         assert json.loads(path.with_suffix(".json").read_text())["Coverage"]["Inside"] == inside
 
 
-@pytest.mark.parametrize("left_out", ["without a scan", "there"])
-def test_one_person_of_several_tables_is_counted_once(tmp_path, capsys, left_out):
-    ids = ("005", "5", "sub-05")
-    scanned = [person for person in PEOPLE if left_out != "without a scan" or person != "sub-005"]
-    write_series(tmp_path, people=scanned)
-    for number, name in enumerate(ids):
-        called = [name if person == "sub-005" else person for person in PEOPLE]
-        where = "participants.tsv" if number == 0 else f"phenotype/{number}.tsv"
-        write_table(tmp_path / "bids" / where, participant_id=called, **{f"score{number}": AGES})
-    assert group(tmp_path, "--analyses", "check") == 0
-    n = 30 if left_out == "there" else 29
-    assert f"{n} people with scans, 30 in the phenotype tables, {n} in both" in capsys.readouterr().err
-    excluded = read(tmp_path, "excluded")
-    of_tables = excluded[excluded["reason"].str.contains("in the phenotype tables")]
-    assert len(of_tables) == (left_out != "there")
-
-
 def test_a_covariate_that_no_scan_has_is_named(people, capsys):
     write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, age=AGES)
     covariate = "degrees_of_freedom"

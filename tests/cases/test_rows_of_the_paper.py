@@ -217,28 +217,6 @@ def test_the_tangent_space_of_a_corpus_whitens_by_the_mean_of_its_people(three_t
     assert "has no FC of" in capsys.readouterr().err
 
 
-def test_the_reference_of_a_corpus_is_the_mean_of_the_scans_that_take_part(three_targets, tmp_path):
-    """Sixteen others twice: the reference is over scans, without the one that the file of decisions rejects."""
-    corpus = write_series(tmp_path / "corpus", MANY[:16], ("a", "b"), parcels=12, volumes=100, seed=4)
-    assert group(corpus, "--analyses", "check") == 0
-    wild = np.load(corpus / "sub-002_b.npy")
-    wild[:, 1:6] = wild[:, :1] + 0.3 * wild[:, 1:6]
-    np.save(corpus / "sub-002_b.npy", wild)
-    assert group(corpus, "--analyses", "check", "--replace") == 0
-    (corpus / "out" / "exclude.tsv").write_text("participant_id\tsession\treason\nsub-002\tses-b\twild\n")
-    chosen = tmp_path / "more.toml"
-    chosen.write_text(f'tangent_reference = "{corpus / "out"}"\npenalties = [0.1]\n')
-    words = ("--targets", "score", "--analyses", "transform_screen", "--preset", "paper", "--config-file", chosen)
-    assert group(three_targets, *words, "--replace") == 0
-    folds = read(three_targets, "transform_screen_folds").query("representation == 'tangent_corpus'")
-    used = [f"{name}_{session}" for name in MANY[:16] for session in "ab" if (name, session) != ("sub-002", "b")]
-    others = np.array([np.corrcoef(np.load(corpus / f"{name}.npy").T) for name in used])
-    expected = scores_in_tangent_space(three_targets, others.mean(axis=0))
-    np.testing.assert_allclose(folds["r"], expected, rtol=0, atol=1e-3)
-    wrong = np.array([*others, np.corrcoef(wild.T)]).mean(axis=0)
-    assert np.abs(np.array(scores_in_tangent_space(three_targets, wrong)) - expected).max() > 2e-3
-
-
 def test_nextbrain_is_found_by_its_name(exact_demo, exact_run, tmp_path, monkeypatch):
     """The paper's seventh parcellation: no template has it, so a folder must; here under its name the built-in one."""
     for path in exact_run.output.glob("sourcedata/atlases/tpl-*/*_dseg.*"):

@@ -107,18 +107,6 @@ def test_a_stopped_import_goes_on(stopped, imported, tmp_path):
     assert len(people(tmp_path / "out")) == 6
 
 
-def test_another_source_without_its_status_is_not_overwritten(imported, tmp_path):
-    words, stored = imported
-    shutil.rmtree(tmp_path / "out" / "logs")
-    (tmp_path / "b").mkdir()
-    whole = stored.read_bytes()
-    write_list(tmp_path / "b", LABELS[:6], seed=1)
-    other = [str(word).replace(f"list={tmp_path}", f"other={tmp_path / 'b'}") for word in words]
-    found = run(*other)
-    assert found.code == 2
-    assert stored.read_bytes() == whole
-
-
 def test_a_question_is_known_by_what_the_files_hold(imported, tmp_path):
     """Correlations differ in the last bit between processors; a copy of the folder on another one is the same study."""
     _, stored = imported

@@ -10,11 +10,10 @@ import sys
 import pytest
 
 from fcpower_bids.cli import commands
-from fcpower_bids.cli.commands import fetch_weights, prefetch
+from fcpower_bids.cli.commands import prefetch
 from fcpower_bids.encoders import HUB_IDS, checkpoints
 from fcpower_bids.encoders.checkpoints import ModelCard, read_config, save_checkpoint
 from fcpower_bids.encoders.fbert import FBert, FBertConfig
-from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_toml
 from fcpower_bids.store import digest_of
 from tests.cases.cohorts import PEOPLE, group, read, write_series, write_table
@@ -49,14 +48,6 @@ def test_a_record_gives_no_leave_to_replace(answered, capsys):
 def test_a_cut_that_is_no_number_is_refused_before_any_table_is_read(answered, capsys, target):
     assert group(answered, "--targets", target) == 2
     assert f"--targets '{target}' must be NAME=COLUMN>=NUMBER." in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("target", "number"), [("old = age >= 2.E+1", 20), ("old=age>=+3.5", 3.5)])
-def test_a_cut_is_made_at_any_number(answered, target, number):
-    words = ("--analyses", "prediction", "--targets", target, "--name", "cut", "--replace")
-    assert group(answered, *words) == 0
-    predictions = read(answered, "cut/predictions").dropna(subset="observed").set_index("participant_id")["observed"]
-    assert predictions.to_dict() == {person: float(age >= number) for age, person in enumerate(PEOPLE)}
 
 
 @pytest.fixture
@@ -116,15 +107,6 @@ def test_weights_are_copied_with_checksums_and_fetched_once(hub, tmp_path):
     assert not (folder / "pickle.bin").exists()
     prefetch(["--folder", str(target), "--weights", "fbert-1m"])
     assert len(hub) == 1, "what is there is verified, not fetched again"
-
-
-def test_weights_that_changed_are_noticed(hub, tmp_path):
-    folder = fetch_weights("owner/name", tmp_path / "name")
-    assert hub == [("owner/name", None)]
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1] + b"\0")
-    with pytest.raises(DatasetError, match=r"model\.safetensors is not what was fetched"):
-        fetch_weights("owner/name", folder)
 
 
 THREADS = """

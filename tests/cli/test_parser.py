@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shlex
 import unicodedata
-from functools import cache
 from pathlib import Path
 
-import grimp
 import pytest
 
-import fcpower_bids
 from fcpower_bids.cli import parser
-from fcpower_bids.cli.parser import OURS, build_parser, options, read_configuration
+from fcpower_bids.cli.parser import OURS, build_parser, read_configuration
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import LEVELS, Settings, command_of
@@ -175,38 +171,6 @@ def test_a_wrong_configuration_file_is_told(tmp_path, content):
     _, errors = read_configuration(path)
     assert len(errors) == 1
     assert str(path) in errors[0]
-
-
-PACKAGE = Path(fcpower_bids.__file__).parent
-ENTRIES = {"pretrain": "pretraining"}
-ELSEWHERE = {"high_pass", "low_pass", "work_dir", "config_file", "debug", "verbose", "omp_nthreads"}
-"""Read through a property of the settings, by the command line, or by nobody as their texts say."""
-
-
-def shown(level):
-    return {option.name for option in options().values() if level in option.levels}
-
-
-@pytest.fixture(scope="module")
-def graph():
-    return grimp.build_graph("fcpower_bids")
-
-
-@cache
-def attributes(module):
-    place = PACKAGE.joinpath(*module.split(".")[1:])
-    path = place.with_suffix(".py") if place.with_suffix(".py").is_file() else place / "__init__.py"
-    return {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
-
-
-@pytest.mark.parametrize("level", LEVELS)
-def test_what_a_level_shows_is_read_by_code_that_it_runs(level, graph):
-    entry = f"fcpower_bids.workflows.{ENTRIES.get(level, level)}"
-    modules = {entry, *graph.find_upstream_modules(entry)}
-    modules |= graph.find_descendants("fcpower_bids.elsewhere")
-    reading = [one for one in modules if not one.startswith("fcpower_bids.settings") and not one.endswith(".options")]
-    read_there = set().union(*map(attributes, reading))
-    assert shown(level) - read_there - ELSEWHERE == set()
 
 
 @pytest.mark.parametrize("name", [one for one in OURS if OURS[one].startswith("-")])

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from nibabel.cifti2.cifti2_axes import BrainModelAxis, LabelAxis
 from nilearn.datasets import load_mni152_brain_mask, load_mni152_wm_template, struct
-from scipy import ndimage
 
 from fcpower_bids.imaging import atlas as builtin
 from fcpower_bids.imaging.atlas import N_PARCELS, SPACES, SPACING, builtin_atlas, parcel_centroids
@@ -30,13 +29,6 @@ def test_the_image_that_is_kept_is_that_of_the_template(labels):
     np.testing.assert_array_equal(np.asarray(kept.dataobj), labels)
     made = gzip.decompress(encode_image(*parcellate_grey_matter()))
     assert made == gzip.decompress(builtin.IMAGE.read_bytes())
-
-
-def test_hemispheres_mirror_each_other_and_left_has_negative_x(labels):
-    right = np.where(labels[::-1] > 0, (labels[::-1].astype(int) + 29) % N_PARCELS + 1, 0)
-    np.testing.assert_array_equal(labels, right)
-    affine = parcellate_grey_matter()[1]
-    assert (affine @ [*ndimage.center_of_mass(labels == 1), 1])[0] < 0
 
 
 @pytest.mark.parametrize("space", SPACES)

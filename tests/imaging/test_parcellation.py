@@ -117,13 +117,6 @@ def test_equals_nilearn_where_every_voxel_has_signal(tmp_path, rng, with_mask):
     np.testing.assert_allclose(parcellate(bold, mask, [atlas])[0].series, expected, rtol=0, atol=1e-10)
 
 
-def test_the_standard_library_inflates_as_well(run, monkeypatch):
-    bold, mask, atlas, *_ = run
-    fast = parcellate(bold, mask, [atlas])[0]
-    monkeypatch.setattr(streaming, "open_gzip", gzip.open)
-    np.testing.assert_array_equal(parcellate(bold, mask, [atlas])[0].series, fast.series)
-
-
 @settings(deadline=None, derandomize=True, max_examples=40)
 @given(
     shape=st.tuples(*[st.integers(2, 6)] * 3),
@@ -266,28 +259,6 @@ def test_coverage_counts_what_lies_outside_the_grid_of_the_run(tmp_path, rng):
     (found,) = parcellate(bold, None, [atlas])
     assert found.coverage[0] == pytest.approx(0.7)
     assert found.n_covered[0] == found.n_voxels[0] == 7 * 16
-
-
-class Trickle:
-    """A stream whose ``readinto`` returns at most seven bytes, as a pipe may."""
-
-    def __init__(self, data):
-        self.data = memoryview(data)
-
-    def readinto(self, window):
-        part = self.data[: min(7, len(window))]
-        window[: len(part)] = part
-        self.data = self.data[len(part) :]
-        return len(part)
-
-
-def test_short_reads_are_completed_and_a_short_file_is_an_error():
-    values = np.arange(20, dtype=">i4")
-    filled = np.empty_like(values)
-    streaming.fill(Trickle(values.tobytes()), filled)
-    np.testing.assert_array_equal(filled, values)
-    with pytest.raises(EOFError):
-        streaming.fill(Trickle(values.tobytes()[:-1]), filled)
 
 
 def truncate(path, share=0.6):

@@ -87,16 +87,3 @@ def test_a_flipped_grid_and_scaled_values_give_the_same_picture(files):
     mean = data[..., SETTLING:].astype(np.float64).mean(-1)
     places = [round((z - AFFINE[2, 3]) / 2) for z in shown.heights]
     np.testing.assert_allclose(shown.mean, np.stack([mean[:, :, place].T[::-1] for place in places]), atol=0.01)
-
-
-def test_an_oblique_grid_has_no_slices_and_short_series_count_from_the_start(files):
-    write, data, _, _ = files
-    turned = AFFINE.copy()
-    turned[:2, :2] = 2 * np.array([[np.cos(0.5), -np.sin(0.5)], [np.sin(0.5), np.cos(0.5)]])
-    bold, mask, atlas = write(turned)
-    assert parcellate(bold, mask, [atlas])[0].slices is None
-    bold, mask, atlas = write(values=data[..., :12])
-    shown = parcellate(bold, mask, [atlas])[0].slices.of(AXIAL)
-    np.testing.assert_allclose(
-        shown.mean, expected(data[..., :12].astype(np.float64).mean(-1), shown.heights), rtol=1e-6
-    )

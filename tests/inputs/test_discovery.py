@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.discover import find_recordings
 from fcpower_bids.inputs.roots import derivative_roots, raw_roots
-from tests.planting.trees import MNI, add_run, cifti, describe, func, put, settings, zipped
+from tests.planting.trees import MNI, add_run, describe, func, put, settings, zipped
 
 
 @pytest.fixture
@@ -59,15 +59,6 @@ def test_participants_without_series_are_skipped_or_failed_when_asked_for(root):
     assert (problem.recording, problem.kind) == ("sub-03", "failed")
 
 
-def test_a_run_of_single_echoes_alone_is_told(root):
-    folder = func(root, "sub-03_task-rest")
-    for echo in (1, 2):
-        put(folder / f"sub-03_task-rest_echo-{echo}_{MNI}_desc-preproc_bold.nii.gz", zipped())
-    (problem,) = find_recordings(settings(root)).problems
-    assert (problem.recording, problem.kind) == ("sub-03_task-rest", "skipped")
-    assert "single echoes of it and not their combination" in problem.sentence
-
-
 def test_a_folder_without_permission_does_not_stop_the_others(root, monkeypatch):
     from fcpower_bids.inputs import sources
 
@@ -112,14 +103,6 @@ def test_a_run_without_the_wanted_space_fails_and_the_others_go_on(root):
     assert f"{folder} has no series of sub-03_task-rest in MNI152NLin2009cAsym" in problem.sentence
 
 
-def test_volume_and_surface_of_one_run(root):
-    folder = add_run(root, "sub-02_task-nback")
-    put(folder / "sub-02_task-nback_space-fsLR_den-91k_bold.dtseries.nii", cifti())
-    assert names(root, participant_label=("02",)) == [f"sub-02_task-nback_{MNI}"]
-    both = names(root, participant_label=("02",), space=("fsLR", "MNI152NLin2009cAsym"))
-    assert both == [f"sub-02_task-nback_{MNI}", "sub-02_task-nback_space-fsLR_den-91k"]
-
-
 # Names
 
 
@@ -132,15 +115,6 @@ def test_one_recording_in_two_derivatives_is_neither_of_them(root, tmp_path):
     assert "same entities" in problem.sentence
     assert "--derivatives" in problem.sentence
     assert len(names(root, **both, participant_label=("01",))) == 2
-
-
-def test_different_recordings_of_two_derivatives_are_joined(root, tmp_path):
-    other = describe(tmp_path / "other")
-    add_run(other, "sub-04_task-rest")
-    found = find_recordings(settings(root, derivatives=(str(root), str(other))))
-    assert found.derivatives == (root, other)
-    assert [recording.subject for recording in found.recordings] == ["01", "01", "02", "04"]
-    assert found.recordings[-1].mask.is_relative_to(other)
 
 
 def test_files_of_another_derivatives_do_not_stand_in(root, tmp_path):

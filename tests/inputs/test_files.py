@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fcpower_bids.inputs import sources
-from fcpower_bids.inputs.roots import input_type_of
 from fcpower_bids.inputs.sources import (
     EXTENSIONS,
     SUFFIXES,
@@ -180,22 +178,6 @@ def test_linked_folders_are_followed_and_hidden_copies_ignored(tree, tmp_path):
     assert len(found) == 4
 
 
-def test_a_kept_index_that_is_damaged_is_made_anew_and_is_of_one_dataset(tree, tmp_path):
-    database = tmp_path / "database"
-    found = indexed(tree, database)
-    (file,) = database.rglob("*.sqlite")
-    file.write_bytes(file.read_bytes()[:5000])
-    assert indexed(tree, database) == found
-    (manifest,) = database.glob("*/manifest.json")
-    manifest.write_text("{")
-    assert indexed(tree, database) == found
-    assert json.loads(manifest.read_text())["root"] == str(tree)
-    other = describe(tmp_path / "elsewhere" / "fmriprep")
-    add_run(other, "sub-09_task-rest")
-    for dataset in (other, tree):
-        assert all(path.is_relative_to(dataset) for path in indexed(dataset, database))
-
-
 def test_a_kept_index_is_used_until_a_folder_changes(tree, tmp_path, monkeypatch):
     database = tmp_path / "database"
     fresh = list_files(tree, None, ())
@@ -212,14 +194,6 @@ def test_a_kept_index_is_used_until_a_folder_changes(tree, tmp_path, monkeypatch
     assert new not in indexed(tree, database)
     assert len(built) == 3
     assert len(list(database.iterdir())) == 1, "stale and half-made indices are removed"
-
-
-def test_a_description_rules_over_folders(tmp_path):
-    put(tmp_path / "1/MNINonLinear/Results/rfMRI_REST1_LR/x.nii.gz", "x")
-    add_run(describe(tmp_path), "sub-1_task-rest")
-    assert input_type_of(tmp_path) == "fmriprep"
-    put(tmp_path / "dataset_description.json", {"GeneratedBy": [{"Name": "NiBabies"}]})
-    assert input_type_of(tmp_path) == "nibabies"
 
 
 @pytest.mark.parametrize(

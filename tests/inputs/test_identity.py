@@ -17,7 +17,6 @@ from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.inputs.roots import dataset_identity
 from fcpower_bids.inputs.spreadsheets import read_spreadsheet
 from fcpower_bids.outputs.tables import read_matrix
-from fcpower_bids.records import is_in_space, space_of
 from tests.pretrain.conftest import made_recordings
 from tests.pretrain.outputs import PACKED, plant_outputs, run_pretrain
 from tests.running import PLAIN, run_app
@@ -148,15 +147,6 @@ def test_another_age_is_refused_by_its_name(infants, tmp_path):
         found = run_app(infants / "bids", tmp_path / "out", "--atlas", *options, *ONE, "--dry-run")
         assert found.code in (2, 3), found.err
         assert THREE in found.err
-
-
-def test_a_template_without_its_cohort_means_all_of_them():
-    assert space_of({"space": "MNIInfant", "cohort": "3"}) == THREE
-    assert space_of({"tpl": "fsLR"}) == "fsLR"
-    assert space_of({"cohort": "3"}) is None
-    three = {"space": "MNIInfant", "cohort": "3"}
-    assert [is_in_space(three, one) for one in ("MNIInfant", "MNIInfant:cohort-3", THREE, FOUR)] == [True] * 3 + [False]
-    assert not is_in_space({"space": "MNIInfant"}, THREE)
 
 
 PLAIN_TABLE = "participant_id\tage\tplace\nsub-01\t20.5\tKöln\nsub-02\tn/a\tUlm\n"

@@ -157,20 +157,6 @@ def test_not_finished_when_weights_or_what_comes_with_them_changed(case, tmp_pat
         seen.add(mark)
 
 
-@pytest.mark.parametrize(
-    ("noted", "words"),
-    [
-        ("OSError: [Errno 28] No space left on device: '/out/x'", "while writing to /out/x: make room"),
-        ("FileNotFoundError: [Errno 2] No such file or directory: '/x'", "Internal error, please report it with logs/"),
-    ],
-)
-def test_what_nipype_noted_of_a_full_disk_is_the_sentence_of_any_other(tmp_path, noted, words):
-    note = tmp_path / "logs" / "crashes" / "crash-1.txt"
-    note.parent.mkdir(parents=True)
-    note.write_text(f"Node: app.sub_01.clean\n\nTraceback\n{noted}\n")
-    assert words in status.explain_step(tmp_path, "sub_01")
-
-
 P, T = 5, 90
 NAMES = ("a", "b", "c", "d", "e")
 BLANK = ("n/a",) * P

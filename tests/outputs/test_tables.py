@@ -78,14 +78,6 @@ def test_a_table_that_is_not_numeric_is_named(tmp_path, content):
         tables.read_matrix(path)
 
 
-@pytest.mark.parametrize("content", ["[1]", "{", ""])
-def test_json_that_is_not_an_object_is_named(tmp_path, content):
-    path = tmp_path / "bad.json"
-    path.write_text(content)
-    with pytest.raises(DatasetError, match=r"bad\.json"):
-        tables.read_json(path)
-
-
 def test_a_long_table_is_written_block_by_block_and_whole_or_not_at_all(tmp_path):
     spec = TableSpec("toy", "", "A toy.", {"who": Column("who", "Person", "text"), "n": Column("n", "Number")})
     frame = pd.DataFrame({"who": ["a b", None, "c"], "n": [1.5, np.nan, 3.0]})
@@ -100,10 +92,3 @@ def test_a_long_table_is_written_block_by_block_and_whole_or_not_at_all(tmp_path
         tables.write_blocks(packed, iter([frame, frame.assign(more=1)]), spec)
     assert packed.read_bytes() == before
     assert {path.name for path in tmp_path.iterdir()} == {"whole.tsv", "x.tsv", "x.tsv.gz"}
-
-
-def test_an_array_whose_json_names_no_columns_is_refused_with_its_file(tmp_path):
-    path = tables.write_array(tmp_path / "series.npy", np.zeros((5, 2)))
-    tables.write_json(path.with_suffix(".json"), {"Units": "arbitrary"})
-    with pytest.raises(DatasetError, match=r"series\.npy.*participant level"):
-        tables.read_series(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -170,11 +169,6 @@ def resaved(tree: Tree, values=lambda v: v, **changes) -> None:
     save(tree.bold, values(np.asanyarray(nibabel.load(tree.bold).dataobj)), **changes)
 
 
-def colours(tree: Tree) -> None:
-    values = np.zeros((*GRID, 5), dtype=[("R", "u1"), ("G", "u1"), ("B", "u1")])
-    nibabel.save(nibabel.Nifti1Image(values, np.eye(4)), tree.bold)
-
-
 def _states(text: str) -> Fault:
     return lambda tree: tree.sidecar.write_text(text)
 
@@ -183,20 +177,13 @@ FAULTS: dict[str, Fault] = {f"{kind} removed": _with(replace, kind, None) for ki
 FAULTS |= {f"{kind} empty": _with(replace, kind, b"") for kind in KINDS}
 FAULTS |= {f"{kind} is a dead link": _with(dead_link, kind) for kind in KINDS}
 FAULTS |= {
-    "colours": colours,
     "header cut": lambda tree: tree.bold.write_bytes(tree.bold.read_bytes()[:60]),
     "a stray participant folder": lambda tree: (tree.root / "sub-03").mkdir(),
-    "zipped and plain twin": lambda tree: tree.bold.with_suffix("").write_bytes(
-        gzip.decompress(tree.bold.read_bytes())
-    ),
     "another space only": _with(renamed, MNI, "space-MNIPediatricAsym"),
     "single echoes only": _with(renamed, "_task-rest", "_task-rest_echo-1"),
-    "three dimensions": lambda tree: resaved(tree, lambda v: v[..., 0]),
     "nowhere in space": lambda tree: resaved(tree, code=0),
     "no time in the header": lambda tree: resaved(tree, tr=0.0),
     "another grid than the mask": lambda tree: resaved(tree, lambda v: v[:3]),
-    "another place than the mask": lambda tree: resaved(tree, affine=np.diag([21.0, 20, 20, 1])),
-    "milliseconds": _states('{"RepetitionTime": 2000}'),
     "time differs": _states('{"RepetitionTime": 1.5}'),
     "sidecar is a list": _states("[1, 2]"),
 }
@@ -224,11 +211,8 @@ FAULTS |= {
     "no motion": _with(Tree.without, "trans_x"),
     "no expansions": _with(Tree.without, "deriv", "power2"),
     "no components": _with(Tree.without, "comp_cor", options=("--strategy", "acompcor")),
-    "few components": _with(Tree.without, "comp_cor_01", options=("--strategy", "acompcor")),
     "no displacement, no censoring": _with(Tree.without, FD, options=("--fd-thresh", "0")),
     "displacement below zero": _column(FD, ["n/a", "-1.0"]),
-    "no motion at all": _column(FD, ["0.0"] * T),
-    "nothing but spikes": _column(FD, LOUD),
     "too short after censoring": _column(FD, QUIET[:25] + LOUD[25:]),
     "no degrees of freedom": _column(FD, QUIET[:35] + LOUD[35:], "--strategy", "36P", "--low-pass", "0.08"),
     "a constant confound": _column("trans_x", ["1.0"] * T),
@@ -251,8 +235,6 @@ FAULTS |= {
 }
 REQUESTS = """
 --strategy no-such
---strategy none --fd-thresh 0 --dummy-scans 0
---transforms tangent
 --atlas nowhere.nii.gz
 --atlas builtin
 --low-pass 0.012
@@ -260,8 +242,6 @@ REQUESTS = """
 --dummy-scans 3
 --min-time 1e6
 --participant-label 01 09
---participant-label 09
---space MNI152NLin6Asym
 --space MNI152NLin2009cAsym T1w
 --derivatives nowhere
 --encoder fbert --encoder-weights nowhere
@@ -275,10 +255,6 @@ FAULTS |= {line: _with(lambda tree: None, options=line.split()) for line in REQU
 def output_of_another_program(tree):
     tree.out.mkdir()
     (tree.out / "dataset_description.json").write_text('{"GeneratedBy": [{"Name": "XCP-D"}]}')
-
-
-def output_is_the_input(tree):
-    tree.out = tree.root
 
 
 def output_inside_the_folder_of_a_person(tree):
@@ -295,12 +271,11 @@ def atlas_of_another_space(tree):
     tree.atlas = tree.atlas.rename(tree.atlas.with_name("tpl-MNI152NLin6Asym_atlas-Six_dseg.nii.gz"))
 
 
-OTHERS = (output_of_another_program, output_is_the_input, output_inside_the_folder_of_a_person)
+OTHERS = (output_of_another_program, output_inside_the_folder_of_a_person)
 OTHERS += (the_same_run_in_two_datasets, atlas_of_another_space)
 FAULTS |= {function.__name__.replace("_", " "): function for function in OTHERS}
 FAULTS |= {
     "output is a file": lambda tree: tree.out.write_text(""),
     "atlas table of others": lambda tree: tree.table.write_text("index\tname\n90\ta\n91\tb\n"),
-    "atlas cut": lambda tree: tree.atlas.write_bytes(tree.atlas.read_bytes()[:-20]),
     "atlas of fractions": lambda tree: save(tree.atlas, np.full(GRID, 0.5, np.float32)),
 }

@@ -11,7 +11,6 @@ from collections import Counter
 import pytest
 
 from fcpower_bids.reports import person as index
-from fcpower_bids.reports.person import write_index
 from tests.command import main
 
 
@@ -62,16 +61,6 @@ def test_every_recording_is_there_with_the_figures_of_its_quality_table(troubled
         told = (output / page).read_text(encoding="utf-8").replace("&#39;", "'")
         assert all(sentence in told for sentence in row["said"]), "the cautions are those of the recording's page"
     assert any(row["values"][headings.index("Parcels without a value")] != "0" for row in rows.values())
-
-
-def test_a_damaged_sidecar_of_what_is_judged_by_is_named(output):
-    before = content_of(output)["rows"][0]
-    path = next(output.rglob(f"{before['recording'].partition('_res-')[0]}*stat-coverage_bold.json"))
-    path.write_text("{")
-    write_index(output)
-    after = content_of(output)["rows"][0]
-    assert any(f"{path.name} is not valid JSON" in said for said in after["said"])
-    assert after["values"] == before["values"]
 
 
 def test_decisions_that_cannot_be_read_are_named_and_the_index_stays(output, troubled_demo, capsys):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import io
 import re
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fcpower_bids.reports import figures
 from fcpower_bids.reports.methods import all_references, cited_keys, methods_text, to_html, write_methods
 from fcpower_bids.reports.svg import MOST_POINTS, Drawing, encode_png, step_of
 from fcpower_bids.settings import METHOD_SECTIONS, Method, Settings
@@ -47,35 +45,6 @@ def test_values_lie_in_equal_steps_and_what_is_missing_in_one_more():
     values = np.array([-9, -2, -1.01, -0.99, 0, 1.99, 2, np.inf, 9, np.nan])
     assert step_of(values, -2, 2, 4).tolist() == [0, 0, 0, 1, 2, 3, 3, 4, 3, 4]
     assert step_of(np.ones(2), 1, 1).tolist() == [0, 0]
-
-
-def pictures(svg):
-    return [Image.open(io.BytesIO(base64.b64decode(one))) for one in re.findall(r"image/png;base64,([^\"]+)", svg)]
-
-
-def test_the_traces_and_the_carpet_show_the_values_they_are_given():
-    rng = np.random.default_rng(1)
-    n = 200
-    volumes = {"framewise_displacement": rng.gamma(1, 0.2, n), "dvars": rng.normal(30, 2, n), "dummy": np.zeros(n)}
-    volumes["framewise_displacement"][0], volumes["kept"] = np.nan, (volumes["framewise_displacement"] <= 0.5) * 1.0
-    carpet = rng.standard_normal((30, n))
-    svg = figures.draw_motion(volumes, 0.5, 2.0, {"after": carpet})
-    lines = [re.findall(r"[ML]([\d.]+) ([\d.]+)", path) for path in re.findall(r'<path d="([^"]+)" fill="none"', svg)]
-    fd, dvars = (np.array(line, dtype=float) for line in lines if len(line) > 100)
-    top = np.nanmax(volumes["framewise_displacement"])
-    assert len(fd) == n - 1  # the first volume has no displacement
-    np.testing.assert_allclose(np.corrcoef(fd[:, 1], -volumes["framewise_displacement"][1:])[0, 1], 1, atol=1e-4)
-    np.testing.assert_allclose(np.corrcoef(dvars[:, 1], -volumes["dvars"])[0, 1], 1, atol=1e-4)
-    drawn = (6 + 57.6 - fd[:, 1]) / 57.6 * 1.15 * top
-    np.testing.assert_allclose(drawn, volumes["framewise_displacement"][1:], atol=2e-3)
-    (picture,) = (one for one in pictures(svg) if one.size[0] > 100)
-    assert picture.size == (n, 30)
-    expected = np.clip(np.floor((carpet + 2) * 15 / 4), 0, 14)
-    np.testing.assert_array_equal(np.asarray(picture), expected)
-    censored = int((volumes["kept"] == 0).sum())
-    marks = re.findall(r'<path d="([^"]+)" fill="#000"', svg)  # above FD and above DVARS
-    assert [one.count("M") for one in marks] == [censored, censored]
-    assert censored > 0
 
 
 TEXT = "## Head & tail\n\nFC^0.35^ by <b>us</b> [@power2012; @lindquist2019], 5 % of a_b.\n\n### More\n\n[@unknown]\n"
@@ -151,23 +120,6 @@ def test_every_option_changes_its_sentence_and_little_else():
     for settings, name, other in tried:
         before, after = sentences(settings).splitlines(), sentences(settings.changed(**{name: other})).splitlines()
         assert 1 <= len([line for line in after if line not in before]) <= 3, name
-
-
-@pytest.mark.parametrize(
-    ("choice", "expected", "absent"),
-    [
-        ({"fd_thresh": 0.0}, "No volumes were censored", "framewise"),
-        ({"high_pass": 0.0, "low_pass": 0.0}, "No temporal filter", "Butterworth"),
-        ({"strategy": "none"}, "No nuisance regressors were used", "least squares"),
-        ({"dummy_scans": "0"}, "No volumes were dropped", "non-steady"),
-        ({"min_time": 0.0}, "No recording was excluded for its length", "excluded."),
-        ({"min_coverage": 0.0}, "No parcel was left without a value for low coverage", "less than 50 %"),
-    ],
-)
-def test_what_was_not_done_is_not_told(choice, expected, absent):
-    text = sentences(PLAIN.changed(**choice))
-    assert expected in text
-    assert absent not in text
 
 
 def test_three_files_with_the_cc0_note_and_the_entries_that_are_cited(tmp_path):

@@ -5,21 +5,17 @@ from __future__ import annotations
 import re
 import shutil
 from dataclasses import replace
-from urllib.parse import unquote
-from xml.etree import ElementTree
 
 import nibabel
 import numpy as np
-import pandas as pd
 import pytest
 
 from fcpower_bids.core.series import power_spectrum
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.records import AXIAL, Slices
-from fcpower_bids.reports.accounts import judge, read_accounts
+from fcpower_bids.reports.accounts import read_accounts
 from fcpower_bids.reports.figures import (
     UNCOVERED,
-    borders,
     make_preview,
     paint_coverage,
     read_slices,
@@ -35,11 +31,6 @@ def panels(settings, number=0):
     return {panel.title: panel for panel in make_panels(accounts[number], accounts[number].views[0], settings)}
 
 
-def volumes_of(settings, name):
-    (path,) = settings.output_dir.rglob(f"{name}_*_outliers.tsv")
-    return pd.read_csv(path, sep="\t", na_values="n/a")
-
-
 @pytest.fixture
 def copied(written, tmp_path):
     """The same outputs, to be changed, and a function that writes the pages of a person."""
@@ -52,28 +43,6 @@ def copied(written, tmp_path):
         return made.pages
 
     return settings, write
-
-
-def test_where_a_recording_stands_among_all_follows_from_the_confounds(cohort_of_24):
-    inputs, outputs = cohort_of_24 / "in", cohort_of_24 / "out"
-    motion = {}
-    for path in inputs.rglob("*_desc-confounds_timeseries.tsv"):
-        table = pd.read_csv(path, sep="\t", na_values="n/a")
-        motion[path.name.split("_desc-")[0]] = table["framewise_displacement"][2:].mean()  # without the dummy volumes
-    (image,) = re.findall(r'svg\+xml,([^"]*)" alt="Mean FD', (outputs / "sub-03.html").read_text(encoding="utf-8"))
-    drawing = ElementTree.fromstring(unquote(image))
-    clouds = [
-        [float(dot.get("cx")) for dot in group if dot.tag.endswith("circle")]
-        for group in drawing.iter()
-        if group.tag.endswith("}g")
-    ]
-    first, mark, second, other = [cloud for cloud in clouds if cloud][:4]
-    assert (len(first), len(mark), len(second), len(other)) == (48, 1, 48, 1)
-    values = np.sort(list(motion.values()))
-    slope, start = np.polyfit(values, np.sort(first), 1)
-    np.testing.assert_allclose(np.sort(first), start + slope * values, atol=0.15)
-    own = [value for name, value in motion.items() if name.startswith("sub-03")]
-    np.testing.assert_allclose(sorted([*mark, *other]), sorted(start + slope * np.array(own)), atol=0.15)
 
 
 def test_a_broken_file_costs_its_panel_only_and_is_named(copied):
@@ -102,23 +71,6 @@ def test_spectra_and_eigenvalues_say_their_numbers(written):
     said = found["Eigenvalues"].svg
     assert f"FC, participation ratio {row['participation_ratio']:.1f}" in said
     assert f", participation ratio {row['participation_ratio_power']:.1f}" in said
-
-
-def test_the_facts_are_those_of_the_tables(written, troubled_demo):
-    settings, truth = written[0], troubled_demo[1]
-    accounts, embeddings = read_accounts(settings.output_dir, "02")
-    verdict = judge(accounts, embeddings, settings.method.configuration_hash())
-    facts = dict(verdict.facts)
-    assert facts["Recordings"] == "2 used, 1 excluded, 1 failed"
-    kept = sum(volumes_of(settings, f"sub-02_ses-{letter}")["kept"].sum() for letter in "ab") * 2.5 / 60
-    assert facts["Minutes kept"] == f"{kept:.1f} of {3 * 80 * 2.5 / 60:.1f}"  # the excluded scan counts, too
-    uncovered = truth.coverage[truth.subjects.index("02")] < 0.5
-    assert facts["Parcels without a value"] == f"up to {uncovered.sum()} of 60 (fcpowerbuiltin 60)"
-    (table,) = (settings.output_dir / "sourcedata").rglob("*_dseg.tsv")
-    names = pd.read_csv(table, sep="\t")["name"][uncovered]
-    assert any(", ".join(names) in problem.reason for problem in verdict.problems)
-    problems = judge(accounts, [], "other").problems
-    assert sum(problem.state == "made with other choices" for problem in problems) == 3
 
 
 NETWORKS = ("a", "b") * 3
@@ -181,14 +133,6 @@ def slices_of(grey, brain, parcels, template):
     return Slices(
         grey[..., 0], grey[..., 0], brain, parcels, template, np.zeros(1), np.array([AXIAL]), np.array(np.nan)
     )
-
-
-def test_borders_are_the_rims_of_regions():
-    region = np.zeros((1, 7, 7), dtype=int)
-    region[0, 1:6, 1:4], region[0, 1:6, 4:6] = 1, 2
-    expected = region[0] > 0
-    expected[2:5, 2] = False  # what has only its own kind around it
-    np.testing.assert_array_equal(borders(region)[0], expected)
 
 
 def test_a_parcel_below_the_limit_has_the_colour_that_says_so():

@@ -13,8 +13,6 @@ import pytest
 
 from fcpower_bids.outputs.status import read_status, status_path
 from fcpower_bids.store import TEMPORARY, beside
-from fcpower_bids.workflows import participant
-from fcpower_bids.workflows import recording as steps
 from tests.running import LINKS, PATIENCE, Finished, contents, run_app, start_app
 
 ATLAS = ("--atlas", "builtin")
@@ -132,27 +130,6 @@ def workers(process: int) -> list[int]:
         return []
 
 
-def killed_first(recording, atlases, settings, *others):
-    """Die as often as a file beside the outputs says, before anything is begun; then do the work."""
-    deaths = settings.output_dir.parent / "deaths"
-    if (left := int(deaths.read_text())) > 0:
-        deaths.write_text(str(left - 1))
-        os.kill(os.getpid(), signal.SIGKILL)
-    return PROCESS(recording, atlases, settings, *others)
-
-
-PROCESS = steps.process_recording
-
-
-def test_a_process_that_is_killed_before_it_begins_is_replaced(demo, whole, tmp_path, monkeypatch):
-    (tmp_path / "deaths").write_text("1")
-    monkeypatch.setattr(steps, "process_recording", killed_first)
-    found = run_app(demo, tmp_path / "out", *ATLAS, "--nprocs", "1")
-    assert found.code == 0, found.err
-    assert set(found.states().values()) == {"done"}
-    assert files_of(found) == files_of(whole)
-
-
 @needs_proc
 def test_a_worker_that_is_killed_costs_its_recording_only(demo, whole, start, tmp_path):
     """As the kernel does when memory runs out."""
@@ -215,24 +192,6 @@ def times_of(output: Path) -> dict[Path, int]:
     """Modification times of all results and statuses but the victim's."""
     found = [*output.glob("sub-*/**/*.*"), *output.glob("logs/status/*.json")]
     return {path: path.stat().st_mtime_ns for path in found if path.is_file() and not path.name.startswith(VICTIM[:12])}
-
-
-def test_what_another_run_has_finished_since_the_plan_is_kept(demo, whole, tmp_path, monkeypatch):
-    """The other begins and ends between the plan of a run and its first recording."""
-    output, refuse, statuses = tmp_path / "out", participant._refuse_another, dict[Path, int]()
-
-    def meanwhile(*given):
-        monkeypatch.setattr(participant, "_refuse_another", refuse)
-        assert run_app(demo, output, *ATLAS).code == 0
-        statuses.update((path, path.stat().st_mtime_ns) for path in output.glob("logs/status/*.json"))
-        return refuse(*given)
-
-    monkeypatch.setattr(participant, "_refuse_another", meanwhile)
-    found = run_app(demo, output, *ATLAS)
-    assert found.code == 0, found.err
-    assert len(statuses) == 4
-    assert {path: path.stat().st_mtime_ns for path in output.glob("logs/status/*.json")} == statuses
-    assert files_of(found) == files_of(whole)
 
 
 def await_line(run, part: str) -> None:

@@ -14,16 +14,13 @@ from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.status import read_status, write_status_table
 from fcpower_bids.outputs.tables import read_table
-from fcpower_bids.parallel import WorkerDied
 from fcpower_bids.records import Recording
 from fcpower_bids.settings import Settings
-from fcpower_bids.workflows import plan
 from fcpower_bids.workflows.plan import describe_plan, plan_run
 from fcpower_bids.workflows.recording import process_recording
 from tests.command import main, parse_settings
 from tests.docs.pages import DOCS, code_blocks, read
 from tests.planting.faults import Tree
-from tests.planting.trees import MNI
 from tests.running import PLAIN, run_app
 
 NAME = "sub-01_task-rest"
@@ -162,40 +159,6 @@ def plan_of(tree, *options):
 @pytest.fixture
 def tree(tmp_path):
     return Tree(tmp_path)
-
-
-def test_the_table_shows_every_recording_and_what_is_missing(tree):
-    tree.mask.unlink()
-    _, text = plan_of(tree)
-    lines = {line.split("  ")[0]: line for line in text.splitlines()}
-    name = f"sub-02_task-rest_{MNI}"
-    assert lines[name].split() == [name, "yes", "yes", "yes", "2", "80", "2.7", "2.7", f"sub-02/func/{name}_*"]
-    assert lines[f"sub-01_task-rest_{MNI}"].split()[1:5] == ["yes", "NO", "yes", "yes"]
-    assert "Exit code 4: some would fail." in text
-
-
-@pytest.mark.parametrize("dies", [False, True])
-def test_many_recordings_are_judged_in_processes_and_the_verdicts_stay(tree, monkeypatch, dies):
-    """Also where a process is killed: what it leaves is judged here."""
-    for person in "34567":
-        tree.add(f"sub-0{person}_task-rest", MNI)
-    next(tree.root.glob("sub-04/**/*_timeseries.tsv")).write_text("trans_x\n1\n")
-    expected, _ = plan_of(tree, "--nprocs", "1")
-    monkeypatch.setattr(plan, "BLOCK", 2)
-    begun, run = [], plan.run_calls
-
-    def watched(function, calls, n_processes, modules):
-        begun.append(n_processes)
-        for number, found in enumerate(run(function, calls, n_processes, modules)):
-            if dies and number:
-                raise WorkerDied("The process was killed")
-            yield found
-
-    monkeypatch.setattr(plan, "run_calls", watched)
-    found, _ = plan_of(tree, "--nprocs", "2")
-    assert begun == [2]
-    assert (found.jobs, found.refused) == (expected.jobs, expected.refused)
-    assert (len(found.jobs), len(found.refused)) == (6, 1)
 
 
 def test_a_disk_that_is_too_small_is_known_before_the_start(tree, monkeypatch):

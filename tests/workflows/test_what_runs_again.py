@@ -100,14 +100,10 @@ def another_version(_: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
 
 CHANGES: dict[str, tuple[str, ...] | Callable[[Path, pytest.MonkeyPatch], tuple[str, ...]]] = {
     "nothing": (),
-    "--nprocs": ("--nprocs", "2"),
     "--alpha": ("--alpha", "0.5"),
     "--transforms": ("--transforms", "fisher_z"),
-    "--shrink-to-identity": ("--shrink-to-identity", "0.1"),
-    "--encoder-read": ("--encoder-read", "windows"),
     "--dataset-name": ("--dataset-name", "another"),
     "--strategy": ("--strategy", "simple"),
-    "--fd-thresh": ("--fd-thresh", "0.6"),
     "--min-time": ("--min-time", "100"),
     "another confounds table": replaced("*_timeseries.tsv"),
     "--atlas": one_more_atlas,
@@ -120,11 +116,8 @@ CHANGES: dict[str, tuple[str, ...] | Callable[[Path, pytest.MonkeyPatch], tuple[
 NODES = {*WITHOUT_ENCODER, "embed"}
 AGAIN: dict[str, set[str]] = {
     "nothing": set(),
-    "--nprocs": set(),
     "--alpha": {"power", "sink"},
     "--transforms": {"transforms", "sink"},
-    "--shrink-to-identity": {"transforms", "sink"},
-    "--encoder-read": {"embed", "sink"},
     "--dataset-name": {"embed", "sink"},
 }
 """What runs again; of all other changes everything but the reading of the volumes."""

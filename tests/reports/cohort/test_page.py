@@ -14,16 +14,12 @@ from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
     NOT_FOUND,
-    NOT_TESTED,
     describe_finding,
     find_targets,
     smallest_correlation,
 )
-from fcpower_bids.reports.cohort.page import first_figures, judge_cohort, make_sections, write_group_report
-from fcpower_bids.reports.cohort.tables import GroupTables, read_long
-from fcpower_bids.schema import TABLES
-from fcpower_bids.settings import Settings
-from tests.reports.group_outputs import make_cohort, write_group
+from fcpower_bids.reports.cohort.page import first_figures, judge_cohort, write_group_report
+from fcpower_bids.reports.cohort.tables import GroupTables
 
 EVIL = (
     "<script>window.pwned = 1</script>",
@@ -39,11 +35,6 @@ EVIL = (
 @pytest.fixture(scope="module")
 def outputs(invented):
     return invented, GroupTables(invented)
-
-
-@pytest.fixture(scope="module")
-def sections(outputs):
-    return make_sections(outputs[1])
 
 
 def copy_of(outputs, tmp_path, *tables):
@@ -95,25 +86,6 @@ def test_score_p_and_score_needed_are_of_the_same_representation(outputs, tmp_pa
     assert [cell.best for cell in verdict.overview.rows[0][2:5]] == [True, False, False]
 
 
-def test_the_comparison_that_counts_is_that_of_the_power_with_fc(outputs):
-    table = read_table(outputs[1].path("comparisons")).set_index(["target", "representation", "reference"])
-    for finding in find_targets(outputs[1]):
-        row = table.loc[(finding.target, "fc_power", "fc")]
-        said = describe_finding(finding, outputs[1])[3]
-        assert f"{row['mean_difference']:+.2f}, 95 % CI {row['ci_low']:+.2f} to {row['ci_high']:+.2f}" in said
-        assert said.startswith("No evidence") == (row["p_two_sided"] >= 0.05)
-
-
-def test_without_permutations_nothing_is_claimed(tmp_path):
-    settings = write_choices(tmp_path, targets=("planted",), permutations=0)
-    write_group(settings, replace(make_cohort(n_people=20), series=()), ("prediction",))
-    tables = GroupTables(settings)
-    (finding,) = find_targets(tables)
-    assert finding.state == NOT_TESTED
-    assert "not tested against chance" in judge_cohort(tables).headline
-    assert "no permutations were run" in describe_finding(finding, tables)[0]
-
-
 def test_a_broken_table_does_not_take_the_page_with_it(outputs, tmp_path):
     settings = copy_of(outputs, tmp_path, "prediction", "prediction_summary", "identification", "qcfc", "alpha_optimum")
     GroupTables(settings).path("identification").write_text("something\telse\n1\t2\n")
@@ -122,55 +94,12 @@ def test_a_broken_table_does_not_take_the_page_with_it(outputs, tmp_path):
     assert str(settings.output_dir) not in text
 
 
-def test_a_broken_sidecar_is_named_and_costs_no_verdict(outputs, tmp_path):
-    settings = copy_of(outputs, tmp_path, "prediction", "prediction_summary", "comparisons", "predictions")
-    path = settings.output_dir / "group" / "prediction.json"
-    path.write_text(path.read_text()[: path.stat().st_size // 2])
-    page, lines = write_group_report(settings)
-    assert "prediction.json cannot be read as JSON. Run the group level again." in page.read_text()
-    assert lines[0].startswith("planted: r ")
-
-
-def test_a_share_that_chance_gives_is_no_identification(outputs, tmp_path):
-    settings = copy_of(outputs, tmp_path, "identification")
-    tables = GroupTables(settings)
-    frame = read_table(tables.path("identification"))
-    write_table(tables.path("identification"), frame.assign(p_permutation=0.4))
-    assert judge_cohort(tables).headline.startswith("No person is identified better than by chance (at most ")
-    write_table(tables.path("identification"), frame.assign(p_permutation=0.1, n_people=3))
-    assert judge_cohort(GroupTables(settings)).headline.startswith("The people are too few to decide on identification")
-
-
-def test_every_panel_and_table_names_its_data(outputs, sections):
-    root = outputs[0].output_dir
-    for section in sections:
-        for part in (*section.panels, *section.grids):
-            if part.title not in ("",):
-                assert part.sources, part.title
-            assert all((root / address).is_file() for _, address in part.sources)
-
-
 def test_the_smallest_correlation_is_that_of_students_t():
     r, n = smallest_correlation(24), 24
     assert r * np.sqrt((n - 2) / (1 - r**2)) == pytest.approx(2.0739, abs=1e-4)
 
 
-def test_names_that_look_like_numbers_stay_names(tmp_path):
-    path = tmp_path / "predictions.tsv"
-    path.write_text('participant_id\ttarget\tpredicted\n007\t01\t0.10\n"x\tn/a\tn/a\n')
-    columns = {key: TABLES["predictions"].columns[key] for key in ("participant_id", "target", "predicted")}
-    table = read_long(path, replace(TABLES["predictions"], columns=columns))
-    assert table["participant_id"].tolist() == ["007", '"x']
-    assert table["target"][0] == "01"
-    assert np.isnan(table["predicted"][1])
-
-
 # In a real browser
-
-
-def write_choices(folder, **choices):
-    chosen = {"representations": ("fc", "fc_power", "embedding"), "repeats": 1, "folds": 3, "inner_folds": 2}
-    return Settings(folder / "<b>bids", folder / "out", "group").changed(**chosen, quiet=True, **choices)
 
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -199,16 +128,3 @@ def test_a_line_reaches_from_guessing_to_the_score_that_is_needed(figures):
     assert len(lengths) == len(rows) > 0
     significant = [one for one in parts(panel, "g") if one.get("fill") == "#0072B2"]
     assert len(list(significant[0])) == (rows["p_max_targets"] < 0.05).sum()
-
-
-def test_marks_of_identification_lie_at_the_accuracy(figures):
-    tables, panels = figures
-    rows = tables.rows("identification").sort_values("accuracy", ascending=False, kind="stable")
-    panel = panels["Identification"]
-    said = dict(re.findall(r"(?:, |: )([^,:]+) (\d+) %", panel.alt))
-    for title, accuracy in zip(map(tables.title, rows["representation"]), rows["accuracy"], strict=True):
-        assert int(said[title]) == round(100 * accuracy)
-    marks = [float(one.get("cx")) for one in parts(panel, "circle")]
-    slope, start = np.polyfit(rows["accuracy"], marks, 1)
-    np.testing.assert_allclose(marks, start + slope * rows["accuracy"], atol=0.1)
-    assert slope > 100

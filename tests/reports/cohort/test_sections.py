@@ -6,13 +6,11 @@ import json
 import re
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from fcpower_bids.outputs.tables import read_table, write_table
+from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.reports.cohort.page import make_sections, write_group_report
 from fcpower_bids.reports.cohort.tables import GroupTables
-from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
 from tests.page_figures import check_in_browser, unchecked_figures
 from tests.reports.cohort.test_page import EVIL
@@ -48,10 +46,6 @@ def copy_of(outputs, tmp_path, *without):
     return settings
 
 
-def grid(sections, anchor, title):
-    return next(one for one in sections[anchor].grids if one.title == title)
-
-
 def table(outputs, name):
     return read_table(outputs[1].path(name))
 
@@ -84,51 +78,6 @@ def test_learning_curves_end_at_the_whole_cohort(outputs, sections):
     assert said.startswith("planted, mean r by the number of people: ")
     assert f"FC^0.35 {means.iloc[0]:.3f} at {means.index[0]}, {means.iloc[-1]:.3f} at {means.index[-1]}" in said
     assert any("Embeddings known of the full scan only" in one for one in sections["curves"].sentences)
-
-
-def test_scores_that_are_not_defined_leave_an_empty_panel(outputs, tmp_path):
-    """Of sites that are held out, a class that goes with the site has no score in any fold."""
-    group = tmp_path / "group"
-    group.mkdir()
-    for name in ("learning_curves", "spectral_controls", "alpha_optimum", "alpha"):
-        path = outputs[1].path(name)
-        scores = [key for key in ("r", "auc", "fold_mean", "score") if key in TABLES[name].columns]
-        numbers = [key for key in scores if not TABLES[name].columns[key].is_text]
-        write_table(group / path.name, read_table(path).assign(**dict.fromkeys(numbers, np.nan)))
-        (group / path.name).with_suffix(".json").write_bytes(path.with_suffix(".json").read_bytes())
-    tables = GroupTables(replace(outputs[0], output_dir=tmp_path))
-    sections = {section.anchor: section for section in make_sections(tables)}
-    assert not tables.failures
-    assert "its score is not defined relative to" in sections["exponent"].answers[0]
-    assert all("nan" not in answer for section in sections.values() for answer in section.answers)
-    assert sections["controls"].panels
-    assert sections["curves"].panels
-
-
-def test_parcellations_are_counted_and_their_means_drawn(outputs, sections):
-    gains = table(outputs, "parcellation_gains")
-    own = gains[gains["target"] == "planted"]
-    better = int(((own["p_holm"] < 0.05) & (own["mean_difference"] > 0)).sum())
-    begin = f"planted: FC^0.35 against FC under 2 parcellations: {better or 'none'} "
-    assert sections["sweep"].sentences[0].startswith(begin)
-    means = grid(sections, "sweep", "Scores by parcellation, means over folds")
-    sweep = table(outputs, "parcellation_sweep")
-    key = (sweep["target"] == "planted") & (sweep["atlas"] == "atlas-toy_scale-6") & (sweep["representation"] == "fc")
-    (row,) = [row for row in means.rows if [row[i].text for i in (0, 1, 4)] == ["planted", "toy 6", "FC"]]
-    assert row[means.header.index("r")].value == pytest.approx(sweep[key]["r"].mean())
-
-
-def test_encoders_are_ranked_and_compared_as_in_their_tables(outputs, sections):
-    scores, pairs = table(outputs, "encoders"), table(outputs, "encoder_comparisons")
-    own = scores[scores["target"] == "planted"]
-    best = str(own.loc[own["pooled"].idxmax(), "representation"])
-    said = sections["encoders"].sentences[0]
-    assert f"that of {outputs[1].title(best)} ({own['pooled'].max():.3f})" in said
-    among = pairs[(pairs["target"] == "planted") & ((pairs["representation"] == best) | (pairs["reference"] == best))]
-    for _, row in among.iterrows():
-        other = row["reference"] if row["representation"] == best else row["representation"]
-        listed = said.split("not distinguishable from")[-1] if "not distinguishable" in said else ""
-        assert (outputs[1].title(str(other)) in listed) == (not row["p_holm"] < 0.05)
 
 
 # In a real browser
