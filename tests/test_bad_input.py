@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import resource
@@ -83,6 +84,32 @@ def saved_by_a_spreadsheet(files):
     files.table.write_text("\n".join(quoted) + "\n")
 
 
+def a_column_twice(files):
+    lines = files.table.read_text().splitlines()
+    files.table.write_text("\n".join(line + "\t" + line.split("\t")[0] for line in lines) + "\n")
+
+
+def wrong_checksum(files):
+    """One bit of the stored checksum; every voxel can still be read."""
+    content = bytearray(files.mask.read_bytes())
+    content[-8] ^= 1
+    files.mask.write_bytes(content)
+
+
+def rewritten(change):
+    """A damage of the bytes of the mask, inflated."""
+
+    def damage(files):
+        content = bytearray(gzip.decompress(files.mask.read_bytes()))
+        change(content)
+        files.mask.write_bytes(gzip.compress(bytes(content), 1))
+
+    return damage
+
+
+longer = rewritten(lambda content: content.extend(bytes(16)))
+data_within_the_header = rewritten(lambda content: content.__setitem__(slice(108, 112), bytes(4)))
+no_orientation = rewritten(lambda content: content.__setitem__(slice(252, 256), bytes(4)))
 BROKEN = {
     "02": (no_mask, "inputs", "mask", "run fMRIPrep again"),
     "04": (short_confounds, "inputs", "table", "has 73 rows but"),
@@ -93,6 +120,11 @@ BROKEN = {
     "10": (mask_of_another_grid, "inputs", "mask", "different grids"),
     "03": (piped_mask, "inputs", "mask", "is a folder, a pipe or a device"),
     "05": (saved_by_a_spreadsheet, "inputs", "table", "copy the table of fMRIPrep again"),
+    "12": (a_column_twice, "inputs", "table", " twice: remove or rename"),
+    "13": (wrong_checksum, "parcellate", "mask", "damaged"),
+    "14": (longer, "parcellate", "mask", "header declares"),
+    "15": (data_within_the_header, "inputs", "mask", "within the header"),
+    "16": (no_orientation, "inputs", "mask", "does not say where its voxels are"),
 }
 
 
@@ -100,7 +132,7 @@ BROKEN = {
 def broken(tmp_path_factory):
     """Some participants are broken; 01 is sound, and 11 has a parcel without variance."""
     root = tmp_path_factory.mktemp("broken") / "in"
-    make_dataset(root, DemoDesign.tiny(subjects=11, sessions=1, volumes=80, noise=0, nuisance=0))
+    make_dataset(root, DemoDesign.tiny(subjects=16, sessions=1, volumes=80, noise=0, nuisance=0))
     files = {label: Files(root, label) for label in BROKEN}
     for label, (damage, *_) in BROKEN.items():
         damage(files[label])

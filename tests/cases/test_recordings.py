@@ -64,11 +64,10 @@ def test_a_column_that_is_not_there_is_a_parcel_without_a_value(kind, tmp_path):
         np.testing.assert_allclose(cohort.connectomes[row], truth[name].loc[kept, kept], atol=1e-9)
 
 
-@pytest.mark.parametrize("text", [".\\series\\0_{}_.npy"])
-def test_a_path_of_windows_is_a_path(text, tmp_path):
+def test_a_path_of_windows_is_a_path(tmp_path):
     source = write_list(tmp_path / "series", LABELS[:4])
     rows = table(source)
-    rows["path"] = [text.format(label) for label in LABELS[:4]]
+    rows["path"] = [f".\\series\\0_{label}_.npy" for label in LABELS[:4]]
     rows.to_csv(tmp_path / "list.tsv", sep="\t", index=False)
     (tmp_path / "bids").mkdir()
     found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={tmp_path / 'list.tsv'}", *CHECK)

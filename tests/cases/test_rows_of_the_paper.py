@@ -131,9 +131,10 @@ def test_scans_shorter_than_a_length_are_in_no_row_of_it(tmp_path):
     assert "sub-003" not in set(excluded["participant_id"])  # only its rows are fewer
 
 
-@pytest.mark.parametrize("draw", [7])
-def test_a_random_subsample_has_the_scores_of_a_cohort_of_its_people(subsampled, draw, tmp_path):
-    folder, curves = subsampled
+def test_a_random_subsample_has_the_scores_of_a_cohort_of_its_people(three_targets, tmp_path):
+    words = ("--targets", "score", "--analyses", "learning_curves", "--sample-sizes", 18, "--subsamples", "--replace")
+    assert group(three_targets, *words) == 0
+    folder, curves, draw = three_targets, read(three_targets, "learning_curves"), 7
     people = np.sort(np.random.default_rng((0, draw, 21)).permutation(30)[:18])
     names = [MANY[place] for place in people]
     for name in names:
@@ -160,13 +161,6 @@ def test_a_random_subsample_has_the_scores_of_a_cohort_of_its_people(subsampled,
     part = part.set_index(keys)["r"].sort_index()
     assert len(part) == 3 * 2
     np.testing.assert_allclose(part, own[part.index], rtol=0, atol=1e-8)
-
-
-@pytest.fixture(scope="module")
-def subsampled(three_targets):
-    words = ("--targets", "score", "--analyses", "learning_curves", "--sample-sizes", 18, "--subsamples", "--replace")
-    assert group(three_targets, *words) == 0
-    return three_targets, read(three_targets, "learning_curves")
 
 
 def scores_in_tangent_space(folder: Path, reference: np.ndarray) -> list[float]:

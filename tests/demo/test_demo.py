@@ -9,30 +9,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
-from nilearn.image import resample_to_img
 from nilearn.maskers import NiftiLabelsMasker
 
-from fcpower_bids.demo import DemoDesign, make_dataset, signals
-from fcpower_bids.demo import __main__ as demo_command
+from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.demo.dataset import (
     DERIVATIVES,
-)
-from fcpower_bids.demo.signals import (
-    draw_clean_series,
-    load_head,
 )
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas import N_PARCELS, builtin_atlas
 from tests.running import PATIENCE
-
-
-@pytest.fixture(scope="module")
-def head():
-    return load_head()
 
 
 @pytest.fixture(scope="module")
@@ -116,31 +104,3 @@ def test_the_bids_validator_finds_no_error(troubled_demo):
     errors = [issue for issue in report["issues"]["issues"] if issue["severity"] == "error"]
     assert errors == []
     assert report["summary"]["totalFiles"] > 5
-
-
-def test_a_wrong_wish_is_one_line_and_exit_code_2(tmp_path, capsys):
-    assert demo_command.main([str(tmp_path / "d"), "--volumes", "5"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
-    assert not (tmp_path / "d").exists()
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(0)
-
-
-def test_clean_series_have_the_asked_correlation_and_deviation(rng):
-    target = np.array([[1.0, 0.6, -0.3], [0.6, 1.0, 0.1], [-0.3, 0.1, 1.0]])
-    series = draw_clean_series(target, 20_000, 2.0, rng)
-    # In the band there are about 2 * 20000 * 2 * 0.067 = 5360 independent numbers per parcel.
-    np.testing.assert_allclose(np.corrcoef(series.T), target, atol=4 / np.sqrt(5360))
-    np.testing.assert_allclose(series.std(axis=0), signals.SIGNAL_SD, rtol=0.05)
-
-
-def test_labels_are_what_nilearn_resamples_to_the_grid(head, tmp_path):
-    target = nib.Nifti1Image(head.brain.astype(np.uint8), head.affine)
-    atlas = nib.load(builtin_atlas("MNI152NLin6Asym", tmp_path).image)
-    resampled = resample_to_img(atlas, target, interpolation="nearest", force_resample=True, copy_header=True)
-    labels = np.asarray(resampled.dataobj)
-    np.testing.assert_array_equal(labels[head.brain], head.parcel)
-    assert not labels[~head.brain].any()

@@ -250,34 +250,3 @@ def test_all_leaves_out_what_the_cohort_does_not_allow_with_its_reason(two_atlas
     assert (folder / "encoders.tsv").is_file()
     with pytest.raises(DatasetError, match="fingerprinting: "):
         run_group(two_atlases.changed(analyses=("fingerprinting", ALL), atlas=("Toy",), session_label=("a",)))
-
-
-def test_encoders_of_other_atlases_stand_in_one_comparison(two_atlases):
-    """The cohort is of one atlas; an encoder that was fed another one is compared with it on the same people."""
-    for person in range(8):
-        for session in "ab":
-            name, seed = f"sub-{person + 1:02d}_ses-{session}", 100 * person + ord(session)
-            vector, facts = series_of(seed)[:3, 1], {"n_parcels": 100, "parcellation": "Schaefer100"}
-            atlas = {"Atlas": {"Name": other_atlas().name}}
-            add_embedding(
-                two_atlases.output_dir, name, vector, label="brainmass", under=other_atlas(), **facts, **atlas
-            )
-    chosen = two_atlases.changed(atlas=("Toy",), analyses=("encoder_comparison",))
-    assert run_group(chosen) == 0
-    rows = read_table(two_atlases.output_dir / "group" / "encoders.tsv")
-    inputs = rows.drop_duplicates("representation").set_index("representation")["atlas"].to_dict()
-    assert inputs["embedding:brainmass"] == "Schaefer100"
-    assert inputs["embedding:fbert1m"] == "Toy"
-    again = chosen.changed(analyses=("learning_curves",), encoder="brainmass", encoder_weights="nowhere")
-    cohort, _ = open_cohorts(again)  # its series are not those of this atlas: nothing is loaded
-    assert cohort.encoders == {}
-    add_embedding(
-        two_atlases.output_dir,
-        "sub-01_ses-a",
-        series_of(1)[:3, 0],
-        "brainmass",
-        other_atlas(),
-        Atlas={"Name": "atlas-X"},
-    )
-    with pytest.raises(DatasetError, match="different weights or were read differently"):
-        open_cohorts(chosen)

@@ -120,30 +120,6 @@ def test_a_connectome_that_is_gone_or_cut_is_not_done(exact_demo, output):
     assert set(write_status_table(output)["state"]) == {"done"}
 
 
-def test_an_embedding_that_failed_is_made_when_it_can_be(exact_demo, output, tmp_path, monkeypatch):
-    """The weights are there and broken for a while, as on a disk that was full; nothing of the request changes."""
-    from fcpower_bids.interfaces import embedding
-
-    (here := tmp_path / "here.yml").write_text("plugin: Linear\n")
-    one = ("--participant-label", "01", "--session-label", "a")
-    asked = (*WORDS, "--encoder", "random-init", "--use-plugin", here, *one)
-    real = embedding._embed
-
-    def broken(path, settings, atlases, person):
-        _, facts = real(path, settings, atlases, person)
-        return {}, {"atlas": facts["atlas"], "label": facts["label"], "problem": ["failed", "The disk was full."]}
-
-    monkeypatch.setattr(embedding, "_embed", broken)
-    assert run_app(exact_demo[0], output, *asked).code == 4
-    other = run_app(exact_demo[0], output, *WORDS, *one)
-    assert other.code == 0, "a request without an encoder is not about it"
-    assert set(write_status_table(output)["state"]) == {"done"}
-    monkeypatch.setattr(embedding, "_embed", real)
-    assert run_app(exact_demo[0], output, *asked).code == 0
-    assert list(output.rglob("sub-01_ses-a_*_desc-randominit_embedding.tsv"))
-    assert set(write_status_table(output)["state"]) == {"done"}
-
-
 def test_an_encoder_that_cannot_be_loaded_is_refused_before_the_first_recording(exact_demo, tmp_path):
     words = (*WORDS, "--encoder", "fbert", "--encoder-weights", "/nowhere")
     assert run_app(exact_demo[0], tmp_path / "out", *words).code == 2
