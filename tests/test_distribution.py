@@ -302,11 +302,3 @@ def test_each_job_takes_its_participant_and_sees_two_folders(cluster):
         f"run --cleanenv --containall --env FCPOWER_OFFLINE=1 -B {cluster}/bids:/data:ro -B {cluster}/out:/out "
         f"{cluster}/app.sif /data /out participant --participant-label sub-02 --nprocs 2 --atlas builtin"
     )
-
-
-def test_the_job_after_the_array_runs_the_group_level(cluster):
-    given = {"SLURM_CPUS_PER_TASK": "8", "SLURM_MEM_PER_NODE": "16384"}
-    start_array(cluster, SLURM_JOB_ID="6", GROUP="--targets age", TEMPLATEFLOW_HOME="/flow", **given)
-    (call,) = (cluster / "apptainer.txt").read_text().splitlines()
-    image = f"-B /flow:/opt/templateflow:ro {cluster}/app.sif"
-    assert call.endswith(f"{image} /data /out group --nprocs 8 --mem-mb 16384 --targets age")

@@ -61,23 +61,6 @@ def test_spectrum_table_is_that_of_the_written_fc(exact_run, exact_demo):
     assert sidecar["NumberClipped"] == (table[:, 2] == 0).sum()
 
 
-def test_sidecars_say_how_it_was_made(exact_run, exact_demo):
-    _, truth = exact_demo
-    recording = truth.recordings[0]
-    series = json.loads(exact_run.file(recording, "stat-mean_timeseries.json").read_text())
-    assert series["RepetitionTime"] == 2.5
-    assert series["SamplingFrequency"] == 0.4
-    assert series["NumberOfVolumesUsed"] == series["NumberOfVolumes"] == 80
-    assert series["SoftwareFilters"]["Butterworth"]["HighPassHz"] is None
-    fc = json.loads(exact_run.file(recording, FC.replace("tsv", "json")).read_text())
-    assert fc["Estimator"] == "Pearson correlation"
-    assert fc["EffectiveDegreesOfFreedom"] == 79
-    assert fc["UncoveredNodes"] == fc["NuisanceParameters"] == []
-    power = json.loads(exact_run.file(recording, POWER.replace("tsv", "json")).read_text())
-    assert power["Alpha"] == 0.35
-    assert power["ConfigurationHash"] == fc["ConfigurationHash"]
-
-
 def test_states_and_exit_code_of_the_troubled_dataset(troubled_run):
     states = {name.split("_space")[0]: state for name, state in troubled_run.states().items()}
     assert troubled_run.code == 0

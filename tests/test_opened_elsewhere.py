@@ -31,13 +31,6 @@ def test_stock_pybids_opens_every_table_with_its_sidecar(exact_run, layout):
         assert set(read) - set(about) <= {"Estimator"}
 
 
-def test_stock_pybids_filters_by_statistic_and_scale(exact_run, layout):
-    for statistic, suffix in (("pearsoncorrelation", "relmat"), ("mean", "timeseries"), ("coverage", "bold")):
-        found = layout.get(stat=statistic, scale="60", suffix=suffix, extension=".tsv", return_type="filename")
-        assert sorted(found) == [str(path) for path in exact_run.files(f"*stat-{statistic}*_{suffix}.tsv")] != []
-    assert layout.get(stat="pearsoncorrelation", scale="61") == []
-
-
 def test_a_matrix_says_what_it_is_made_of_and_between_what(exact_run):
     paths = exact_run.files("*_relmat.tsv")
     assert paths

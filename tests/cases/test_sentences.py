@@ -16,7 +16,7 @@ from nilearn.image import resample_to_img
 
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.outputs.tables import read_table
-from tests.cases.cohorts import PEOPLE, QUICK, group, read, write_series, write_table
+from tests.cases.cohorts import PEOPLE, group, read, write_series, write_table
 from tests.cases.people import run
 from tests.running import PLAIN
 
@@ -43,16 +43,6 @@ def test_33_few_people_are_described_and_predicted_only_where_targets_are_named(
     assert (folder / "out" / "index.html").is_file()
     assert group(folder, "--targets", "age") == 0
     assert (folder / "out" / "group" / "prediction_summary.tsv").is_file()
-
-
-def test_33_a_threshold_is_a_score_that_there_can_be(tmp_path):
-    folder = write_series(tmp_path, PEOPLE[:10])
-    write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE[:10], age=AGES[:10], iq=AGES[10:20])
-    quick = [39 if before == "--permutations" else one for before, one in zip(("", *QUICK), QUICK, strict=False)]
-    assert group(folder, "--targets", "age", "iq", quick=quick) == 0
-    found = re.findall(r"stays below (-?\d+\.\d+) in 95|a true r of (-?\d+\.\d+)", page_of(folder))
-    assert found
-    assert all(abs(float(each)) <= 1 for r in found for each in r if each)
 
 
 @pytest.mark.parametrize(

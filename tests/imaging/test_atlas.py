@@ -26,7 +26,6 @@ from fcpower_bids.imaging.atlas import load_atlas, prefetch_atlases
 from fcpower_bids.imaging.atlas_files import (
     hemisphere_of,
     network_of,
-    parse_name,
     read_atlas_table,
     unique_names,
 )
@@ -291,19 +290,6 @@ def test_network_and_hemisphere_are_read_from_names(name, network, hemisphere):
     assert hemisphere_of(name) == hemisphere
 
 
-@pytest.mark.parametrize(
-    ("name", "entities"),
-    [
-        ("tpl-X_atlas-HOSPA_desc-th25_res-02_dseg.nii.gz", (("atlas", "HOSPAth25"),)),
-        ("tpl-X_atlas-A_seg-7n_scale-400_dseg.dlabel.nii", (("atlas", "A"), ("seg", "7n"), ("scale", "400"))),
-        ("tpl-X_res-02_dseg.nii", (("atlas", "tplXres02dseg"),)),
-        ("Glasser_space-X.nii.gz", (("atlas", "Glasser"),)),
-    ],
-)
-def test_entities_from_file_names(tmp_path, name, entities):
-    assert parse_name(tmp_path / name).entities == entities
-
-
 def test_wrong_space_and_wrong_kind(tmp_path):
     image = save_labels(tmp_path / f"tpl-{OTHER}_atlas-A_dseg.nii.gz", cube(2))
     with pytest.raises(UsageError, match=f"in space {OTHER} but the recording in {SPACE}"):
@@ -341,13 +327,6 @@ def test_a_dataset_with_a_selector(dataset):
     assert (atlas.licence, atlas.citation) == ("CC0", "Doe 1999")
     assert load_atlas("Toy_scale-3", SPACE, [dataset]) == atlas
     assert load_atlas("atlas-Toy_scale-3", SPACE, [dataset]) == atlas
-
-
-def test_a_dataset_lists_what_it_has(dataset):
-    with pytest.raises(UsageError, match=r"several atlases.*Toy_scale-2, Toy_scale-3"):
-        load_atlas(str(dataset), SPACE)
-    with pytest.raises(UsageError, match=f"no NIfTI label image.*Solo in {OTHER}; Toy_scale-2 in {SPACE}"):
-        load_atlas(f"{dataset}:Solo", SPACE)
 
 
 # ---------------------------------------------------------------------------------------------------------- merging

@@ -18,7 +18,7 @@ from fcpower_bids.inputs.discover import (
 )
 from fcpower_bids.inputs.sources import read_source
 from fcpower_bids.outputs.names import ENTITY_ORDER
-from tests.planting.trees import MNI, N_VOLUMES, add_run, describe, nifti, put, settings, table, zipped
+from tests.planting.trees import MNI, N_VOLUMES, add_run, describe, nifti, put, settings, zipped
 
 RUN = "sub-01_task-rest"
 BOLD = f"{RUN}_{MNI}_desc-preproc_bold.nii.gz"
@@ -82,16 +82,6 @@ def test_each_fault_has_its_sentence(root, folder, fault):
     assert str(folder) in problem.sentence
     assert ALL - set(problem.usable) - {"TR"} == wrong - {"TR"}
     assert ("TR" in problem.usable) == ("TR" not in wrong)
-
-
-def test_all_that_is_wrong_is_told_at_once(root, folder):
-    (folder / MASK).unlink()
-    put(folder / CONFOUNDS, table(2))
-    put(folder / SIDECAR, {"RepetitionTime": 1.0})
-    problem = the_problem(root)
-    assert problem.usable == ("bold",)
-    for part in ("has no brain mask", "has 2 rows", "of 1 s but the header"):
-        assert part in problem.sentence
 
 
 @pytest.mark.parametrize(
