@@ -75,14 +75,6 @@ def test_a_slip_in_a_step_fails_the_recording_and_is_called_ours(demo, tmp_path,
     assert not list(found.output.rglob("*relmat.tsv"))
 
 
-def test_a_slip_around_a_step_is_told_from_a_process_that_was_killed(demo, tmp_path, monkeypatch):
-    monkeypatch.setattr("fcpower_bids.interfaces.nodes.Step._list_outputs", raising(KeyError("bundle")))
-    found = run_app(demo / "in", tmp_path / "out", *IN_PROCESS, "--use-plugin", demo / "plugin.yml")
-    assert found.code == 5
-    assert found.reason("sub-01").startswith("Internal error, please report it with logs/crashes/sub-01")
-    assert found.reason("sub-01").endswith("KeyError: 'bundle').")
-
-
 @pytest.fixture(scope="module")
 def processed(demo):
     found = run_app(demo / "in", demo / "out", *IN_PROCESS)

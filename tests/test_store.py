@@ -20,7 +20,6 @@ from fcpower_bids.cli.commands import CHECKSUMS, fetch_weights
 from fcpower_bids.clinic.fit import CARD, REFERENCE, load_model, save_model
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.group import FinishedAnalyses
-from fcpower_bids.outputs.status import write_status_table
 from fcpower_bids.store import digest_of, lock, stored_path
 from tests.running import run_app
 
@@ -141,15 +140,6 @@ def test_one_of_two_gets_it_and_a_killed_holder_lets_go(held):
     assert not path.parent.exists()
 
 
-def test_without_locks_of_the_file_system_work_goes_on(tmp_path, monkeypatch):
-    def refuse(*_):
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(store.fcntl, "flock", refuse)
-    with lock(tmp_path / "a", wait=False) as is_free:
-        assert is_free
-
-
 def test_a_shared_file_is_written_once(tmp_path):
     path = store.write_shared(tmp_path, tmp_path / "logs" / "x", "text")
     before = path.stat()
@@ -217,15 +207,6 @@ def test_a_status_removes_no_file_of_the_user(exact_demo, outputs, tmp_path, kin
     )
     assert found.states()[recording] == "excluded"
     assert (tmp_path / "diary.tsv").read_text() == f"{WORD}\n"
-
-
-@pytest.mark.parametrize("kind", PLANTS)
-def test_a_status_leads_to_no_file_of_the_user(outputs, kind):
-    name = kind(outputs)
-    recording = plant(outputs, name)
-    table = write_status_table(outputs).set_index("recording")
-    if kind is not linked:
-        assert table["state"][recording] == "failed"
 
 
 def test_an_atlas_of_a_sidecar_leads_nowhere(exact_demo, outputs):

@@ -155,17 +155,6 @@ def test_08_predict_reads_ages_as_the_group_level_does(people, model):
         assert rows.loc[old, "participant_id"].tolist() == ([] if hint else [PEOPLE[3]])
 
 
-def test_08_predict_takes_the_age_at_the_session_of_the_scan(tmp_path, model):
-    write_series(tmp_path, sessions=("2", "10"))
-    write_table(tmp_path / "bids" / "participants.tsv", participant_id=PEOPLE, score=AGES)
-    of_sessions(tmp_path, "sessions", ("ses-10", "ses-2"), np.column_stack([AGES + 100, AGES]))
-    assert group(tmp_path, "--analyses", "check") == 0
-    assert main(["predict", str(model), str(tmp_path / "out"), "--accept-no-skill"]) == 0
-    rows = pd.read_csv(next((tmp_path / "out" / "group" / "predicted").glob("*fc.tsv")), sep="\t")
-    old = rows["warning"].fillna("").str.contains("years old")
-    assert (old == (rows["session"] == "ses-10")).all()
-
-
 @pytest.mark.parametrize(
     ("tables", "options"),
     [

@@ -12,7 +12,6 @@ import pytest
 
 from fcpower_bids.core.regression.folds import replicated_folds
 from tests.cases.cohorts import group, write_series, write_table
-from tests.running import PLAIN, run_app
 
 MANY = tuple(f"sub-{number:03d}" for number in range(1, 31))
 PARCELS, VOLUMES, TR = 6, 240, 2.0
@@ -209,23 +208,3 @@ def test_the_tangent_space_of_a_corpus_whitens_by_the_mean_of_its_people(three_t
     chosen.write_text(f'tangent_reference = "{tmp_path / "away"}"\n')
     assert group(three_targets, *words, "--replace") == 3
     assert "has no FC of" in capsys.readouterr().err
-
-
-def test_nextbrain_is_found_by_its_name(exact_demo, exact_run, tmp_path, monkeypatch):
-    """The paper's seventh parcellation: no template has it, so a folder must; here under its name the built-in one."""
-    for path in exact_run.output.glob("sourcedata/atlases/tpl-*/*_dseg.*"):
-        name = path.name.replace("atlas-fcpowerbuiltin_scale-60", "atlas-NextBrain_scale-528")
-        (tmp_path / "atlases").mkdir(exist_ok=True)
-        shutil.copy(path, tmp_path / "atlases" / name)
-    words = ("--atlas", "NextBrain528", "--participant-label", "01", "--nprocs", "1", *PLAIN)
-    made = run_app(exact_demo[0], tmp_path / "out", *words, "--atlas-dir", tmp_path / "atlases")
-    assert made.code == 0, made.err
-    (found, *_), (expected, *_) = (
-        run.files("sub-01_*_stat-pearsoncorrelation_relmat.tsv") for run in (made, exact_run)
-    )
-    assert "_atlas-NextBrain_scale-528_" in found.name
-    assert found.read_bytes() == expected.read_bytes()
-    monkeypatch.setenv("FCPOWER_OFFLINE", "1")
-    refused = run_app(exact_demo[0], tmp_path / "none", *words)
-    assert refused.code == 2
-    assert "tpl-SPACE_atlas-NextBrain_scale-528_dseg.nii.gz" in refused.err

@@ -9,14 +9,12 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from nipype import Node
 
 from fcpower_bids.encoders import embedding_label, load_encoder
-from fcpower_bids.encoders.published.parcel_orders import parcel_order
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.atlas import builtin_atlas, describe_atlas
-from fcpower_bids.interfaces.embedding import Embed, _encoder
+from fcpower_bids.imaging.atlas import builtin_atlas
+from fcpower_bids.interfaces.embedding import Embed
 from fcpower_bids.interfaces.nodes import (
     Bandpass,
     Connectivity,
@@ -26,13 +24,10 @@ from fcpower_bids.interfaces.nodes import (
     Transform,
     load_bundle,
     load_cleaning,
-    save_bundle,
     save_cleaning,
 )
 from fcpower_bids.outputs.tables import read_json, read_matrix
-from fcpower_bids.records import Atlas
 from fcpower_bids.settings import Settings
-from tests.encoders.published.test_brainmass import published_shapes
 from tests.outputs.test_recording import make_cleaning
 
 SCAN = "sub-01_ses-a_task-rest_run-1"
@@ -158,65 +153,6 @@ def test_a_bundle_with_objects_is_refused(tmp_path):
     np.savez(tmp_path / "bad.npz", json=np.array("{}"), x=np.array([{"code": 1}], dtype=object))
     with pytest.raises(ValueError, match="pickle"):
         load_bundle(tmp_path / "bad.npz")
-
-
-ORDER = parcel_order("Schaefer100")
-
-
-def atlas_of(folder, names, entity="Mine") -> Atlas:
-    (image := folder / "mine.nii.gz").write_bytes(b"an image that nothing reads")
-    unknown, labels = ("n/a",) * len(names), tuple(range(1, len(names) + 1))
-    return Atlas((("atlas", entity),), image, "MNI152NLin6Asym", labels, tuple(names), unknown, unknown)
-
-
-@pytest.fixture
-def chosen(tmp_path):
-    """BrainMass of full size; its small weights are random."""
-    generator = torch.Generator().manual_seed(0)
-    state = {key: 0.05 * torch.randn(shape, generator=generator) for key, shape in published_shapes().items()}
-    torch.save({"online_network_state_dict": state}, tmp_path / "best_model.pth")
-    given = {"encoder": "brainmass", "encoder_weights": str(tmp_path / "best_model.pth"), "encoder_protocol": "paper"}
-    return Settings(tmp_path, tmp_path, "participant").changed(**given)
-
-
-def run_embedding(folder, settings, atlases):
-    """Run the node on one recording: the labels of its embeddings, and its problems by atlas."""
-    rng = np.random.default_rng(0)
-    series = [
-        save_bundle(
-            folder / f"{atlas.name}.npz",
-            {"series": rng.standard_normal((60, 100))},
-            {"atlas": atlas.name, "parcels": atlas.names, "repetition_time": 2.0},
-        )
-        for atlas in atlases
-    ]
-    node = Embed(
-        series=series,
-        atlases=[str(describe_atlas(atlas, folder)) for atlas in atlases],
-        encoder=settings.method.encoder,
-        encoder_weights=settings.method.encoder_weights,
-        encoder_protocol=settings.method.encoder_protocol,
-        accept_encoder_licence=True,
-    )
-    (folder / "node").mkdir(exist_ok=True)
-    found = [load_bundle(path) for path in node.run(cwd=str(folder / "node")).outputs.embeddings]
-    problems = {facts["atlas"]: facts["problem"] for _, facts in found if "problem" in facts}
-    return [facts["label"] for arrays, facts in found if "embedding" in arrays], problems
-
-
-def test_an_atlas_that_is_not_that_of_the_encoder_is_skipped_beside_one_that_is(chosen, tmp_path):
-    named = atlas_of(tmp_path, ORDER.names)
-    with pytest.raises(UsageError, match="read their licence"):
-        _encoder(chosen.method, named)
-    settings = chosen.changed(accept_encoder_licence=True)
-    other = atlas_of(tmp_path, [f"roi{i}" for i in range(100)], "Other")
-    found, problems = run_embedding(tmp_path, settings, (named, other))
-    assert found == ["brainmasspaper"]
-    assert problems["atlas-Other"][0] == "skipped"
-    found, problems = run_embedding(tmp_path, settings, (other,))
-    assert found == []
-    assert problems["atlas-Other"][0] == "failed"
-    assert "use --atlas Schaefer100" in problems["atlas-Other"][1]
 
 
 @pytest.mark.parametrize(
