@@ -87,30 +87,6 @@ def test_nilearn_gives_what_signal_clean_gives(dataset, tmp_path, band):
         assert np.abs(written_fc(ours) - correlate(theirs)).max() > 1e-3
 
 
-def test_nilearn_gives_what_signal_clean_gives_after_censoring(dataset, tmp_path):
-    """Where no censored volume is the mirror image of another, which nilearn 0.14 leaves in."""
-    folder, series, table, _ = dataset
-    inner = [row for row in MOVED if row not in (0, 119)]
-    (path,) = (folder / "in").rglob("*desc-confounds_timeseries.tsv")
-    shown = path.read_text()
-    moved = table.assign(framewise_displacement=[2.0 if row in inner else 0.1 for row in range(T)])
-    moved.to_csv(path, sep="\t", index=False, na_rep="n/a")
-    try:
-        found = run_app(folder / "in", tmp_path / "out", *ONE, "--config-file", "nilearn", "--fd-thresh", 0.5)
-    finally:
-        path.write_text(shown)
-    kept = np.array([row for row in range(T) if row not in inner])
-    theirs = clean(
-        series.copy(),
-        confounds=confounds_of(table, "24P", "repeat"),
-        t_r=TR,
-        high_pass=0.01,
-        low_pass=0.08,
-        sample_mask=kept,
-    )
-    np.testing.assert_allclose(written_fc(found), correlate(theirs), atol=1e-5)
-
-
 def xcp_d(series: np.ndarray, confounds: np.ndarray, kept: np.ndarray) -> np.ndarray:
     """XCP-D 26, utils/utils.py: _interpolate and _denoise_with_nilearn, then the volumes that were kept."""
     rows = np.flatnonzero(kept)

@@ -118,19 +118,6 @@ def test_a_split_of_ones_own_does_not_part_two_people_who_look_alike(planted, tm
     assert "sub-003 is tested in fold a and sub-007 trains there, though they seem to share a scan" in told
 
 
-def test_exchanged_sessions_are_named(check, planted):
-    cohort, series = planted
-    cohort.put(4, "b", series[9, "b"])
-    cohort.put(9, "b", series[4, "b"])
-    found, _ = check()
-    assert "sub-005 and sub-010" in found.loc["swapped sessions", "finding"]
-    rows = cohort.table("check_pairs").set_index("verdict").loc["swapped sessions"]
-    assert {tuple(row) for row in rows[["participant_id", "other"]].to_numpy().tolist()} == {
-        ("sub-005", "sub-010"),
-        ("sub-010", "sub-005"),
-    }
-
-
 def test_families_that_nobody_declared_are_named(check, planted):
     cohort, _ = planted
     table = cohort.phenotypes

@@ -10,7 +10,6 @@ import pytest
 from nibabel.cifti2 import BrainModelAxis, Cifti2Image, LabelAxis, SeriesAxis
 
 from fcpower_bids.errors import RecordingError
-from fcpower_bids.imaging import cifti
 from fcpower_bids.imaging.labels import align_labels
 from fcpower_bids.imaging.parcellation import parcellate
 from fcpower_bids.records import Atlas
@@ -61,17 +60,6 @@ def run(tmp_path, rng):
     return bold, make_atlas(save_labels(tmp_path / "toy.dlabel.nii", labels, axis)), data, labels, axis
 
 
-@pytest.mark.parametrize("block_bytes", [1, 100, 1 << 22])
-def test_means_do_not_depend_on_the_block(run, monkeypatch, block_bytes):
-    bold, atlas, data, labels, _ = run
-    monkeypatch.setattr(cifti, "BLOCK_BYTES", block_bytes)
-    (found,) = parcellate(bold, None, [atlas], n_dummy=2)
-    expected = np.stack([data[2:, labels == k].astype(float).mean(axis=1) for k in (1, 2, 3, 4)], axis=1)
-    np.testing.assert_allclose(found.series, expected, rtol=1e-14)
-    np.testing.assert_array_equal(found.coverage, 1)
-    np.testing.assert_array_equal(found.n_voxels, np.bincount(labels)[1:])
-
-
 def test_silent_and_broken_grayordinates_are_left_out(run):
     bold, atlas, data, labels, axis = run
     data = data.copy()
@@ -107,19 +95,6 @@ def test_equal_length_is_not_equal_order(rng):
     moved = align_labels(labels, axis, shifted)
     np.testing.assert_array_equal(moved[:28], labels[2:30])
     np.testing.assert_array_equal(moved[28:30], 0)
-
-
-@pytest.mark.parametrize(
-    ("other", "reason"),
-    [
-        (BrainModelAxis.from_mask(np.ones(SHAPE, bool), "CIFTI_STRUCTURE_BRAIN_STEM", affine=AFFINE), "share no"),
-        (BrainModelAxis.from_mask(np.ones(SHAPE, bool), "CIFTI_STRUCTURE_THALAMUS_LEFT", affine=np.eye(4)), "grid"),
-    ],
-)
-def test_other_grayordinates_are_refused(tmp_path, run, other, reason):
-    atlas = make_atlas(save_labels(tmp_path / "other.dlabel.nii", np.ones(len(other)), other))
-    with pytest.raises(RecordingError, match=rf"bold\.dtseries\.nii.*other\.dlabel\.nii.*{reason}"):
-        parcellate(run[0], None, [atlas])
 
 
 def test_kinds_do_not_mix(tmp_path, run):

@@ -190,16 +190,6 @@ def test_the_screen_counts_what_its_table_says(outputs, sections):
     assert counted == [better, worse, len(own) - better - worse]
 
 
-def test_learning_curves_end_at_the_whole_cohort(outputs, sections):
-    curves = table(outputs, "learning_curves")
-    own = curves[(curves["target"] == "planted") & (curves["representation"] == "fc_power")]
-    means = own[own["part"] == "full"].groupby("n_people")["r"].mean()
-    said = sections["curves"].sentences[0]
-    assert said.startswith("planted, mean r by the number of people: ")
-    assert f"FC^0.35 {means.iloc[0]:.3f} at {means.index[0]}, {means.iloc[-1]:.3f} at {means.index[-1]}" in said
-    assert any("Embeddings known of the full scan only" in one for one in sections["curves"].sentences)
-
-
 # In a real browser
 
 
