@@ -28,7 +28,7 @@ from fcpower_bids.reports.figures import (
 )
 from fcpower_bids.reports.methods import all_references, cited_keys, methods_text, to_html, write_methods
 from fcpower_bids.reports.person import write_pages
-from fcpower_bids.reports.svg import MOST_POINTS, Drawing, encode_png, step_of
+from fcpower_bids.reports.svg import MOST_POINTS, Drawing, Scale, encode_png, step_of
 from fcpower_bids.settings import METHOD_SECTIONS, Method, Settings
 from tests.command import main
 
@@ -255,6 +255,18 @@ def test_what_is_rejected_by_key_is_saved_obeyed_by_group_and_shown_again(browse
     browser.open(output / "index.html")
     assert [(one[0], one[1]) for one in decided_in(browser)] == [(one[0], one[1]) for one in expected]
     assert browser.evaluate("document.getElementById('unsaved').hidden")
+
+
+@pytest.mark.parametrize(
+    ("scale", "most", "expected"),
+    [
+        (Scale(0, 0.2), 5, [0, 0.05, 0.1, 0.15, 0.2]),
+        (Scale(-0.05, 7.45), 8, [0, 1, 2, 3, 4, 5, 6, 7]),
+        (Scale(-3, 3), 3, [-2, 0, 2]),
+    ],
+)
+def test_ticks_are_round_and_few(scale, most, expected):
+    assert scale.ticks(most) == pytest.approx(expected)
 
 
 def test_a_long_line_keeps_its_peaks_and_gaps():
