@@ -132,6 +132,12 @@ def test_missing_columns_name_the_file_and_the_remedy(tmp_path, frame):
         load_confounds(*VERSIONS["21"], load_strategy("aroma"))
 
 
+def test_numbers_in_the_place_of_names_are_no_table(tmp_path):
+    (tmp_path / "confounds.tsv").write_text("0.1\t0.2\n0.3\t0.4\n")
+    with pytest.raises(RecordingError, match="must hold column names"):
+        load_confounds(tmp_path / "confounds.tsv", None, load_strategy("gsr_only"))
+
+
 def test_columns_of_a_pattern_and_a_name_come_once_in_the_order_of_the_strategy(tmp_path, frame):
     strategy = Strategy("own", "A.", columns=("csf", r"^cosine\d+$", "cosine01"), optional=("csf", "absent"))
     names = load_confounds(write(tmp_path, frame), None, strategy).names
