@@ -160,6 +160,15 @@ def test_no_two_inputs_share_a_name(runs):
 # Other versions of fMRIPrep
 
 
+def test_single_echoes_are_noted_and_left_out(root):
+    folder = func(root, "sub-02_task-nback")
+    for echo in (1, 2, 3):
+        put(folder / f"sub-02_task-nback_echo-{echo}_desc-preproc_bold.nii.gz", zipped())
+    found = find_recordings(settings(root))
+    assert len(found.recordings) == 3
+    assert "and 2 more hold single echoes" in found.notes[0]
+
+
 def test_an_echo_asked_for_shares_mask_and_confounds(root, tmp_path):
     folder = func(root, "sub-02_task-nback")
     put(folder / f"sub-02_task-nback_echo-2_{MNI}_desc-preproc_bold.nii.gz", zipped())

@@ -13,6 +13,7 @@ from fcpower_bids.inputs.discover import (
     LONG_NAMES,
     apply_filters,
     find_recordings,
+    note_unmatched,
     read_filter_file,
     read_filters,
 )
@@ -156,3 +157,9 @@ def test_long_names_are_those_of_the_specification():
     official = {name: entities[name].name for name in schema.rules.entities if entities[name].name != name}
     assert official == LONG_NAMES
     assert set(LONG_NAMES.values()) <= set(ENTITY_ORDER)
+
+
+def test_labels_that_match_nothing_are_noted():
+    filters = read_filters(settings(ROOT, task_id=("rest", "rst"), session_label=("a", "b")))
+    (note,) = note_unmatched(SERIES, filters)
+    assert note == "--task-id rst matches nothing; there are task nback, rest."

@@ -205,3 +205,10 @@ def test_a_long_table_is_written_block_by_block_and_whole_or_not_at_all(tmp_path
         tables.write_blocks(packed, iter([frame, frame.assign(more=1)]), spec)
     assert packed.read_bytes() == before
     assert {path.name for path in tmp_path.iterdir()} == {"whole.tsv", "x.tsv", "x.tsv.gz"}
+
+
+def test_an_array_whose_json_names_no_columns_is_refused_with_its_file(tmp_path):
+    path = tables.write_array(tmp_path / "series.npy", np.zeros((5, 2)))
+    tables.write_json(path.with_suffix(".json"), {"Units": "arbitrary"})
+    with pytest.raises(DatasetError, match=r"series\.npy.*participant level"):
+        tables.read_series(path)
