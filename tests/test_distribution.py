@@ -252,9 +252,6 @@ def test_the_lock_of_the_image_has_all_that_is_asked_for_in_the_pinned_versions_
         assert locked.get(name, version) == version or 'python_version < "3.11"' in pin, name
 
 
-# ---------------------------------------------------------------------------------------------------------- scripts
-
-
 # --------------------------------------------------------------------------------------------------------- examples
 
 

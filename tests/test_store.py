@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import json
 import os
 import shutil
@@ -233,3 +234,20 @@ def test_the_annex_of_a_dataset_is_no_place_outside(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "x.tsv").symlink_to(kept)
     assert stored_path(tmp_path / "out", "x.tsv").read_text() == "x"
+
+
+def test_a_full_disk_is_known_whichever_library_writes(tmp_path):
+    said = "Error while serializing: I/O error: No space left on device (os error 28)"
+    with pytest.raises(OSError, match="No space left") as raised, store.atomic(tmp_path / "a.safetensors"):
+        raise RuntimeError(said)
+    assert raised.value.errno == errno.ENOSPC
+    with pytest.raises(OSError, match="No space left") as raised, store.atomic(tmp_path / "a.tsv") as temporary:
+        raise OSError(errno.ENOSPC, "No space left on device")
+    named = store.explain_no_room(raised.value)
+    assert named == store.explain_no_room(OSError(errno.ENOSPC, "No space left on device", str(temporary)))
+    assert f"No space left on device while writing to {tmp_path / 'a.tsv'}: make room" in named
+    assert "can be written" in store.explain_no_room(OSError(errno.EROFS, "Read-only file system", str(temporary)))
+    assert store.explain_no_room(OSError(errno.EACCES, "Permission denied", str(temporary))) is None
+    with pytest.raises(RuntimeError, match="ours"), store.atomic(tmp_path / "a.safetensors"):
+        raise RuntimeError("ours")
+    assert not list(tmp_path.iterdir())

@@ -166,6 +166,7 @@ def test_single_echoes_are_noted_and_left_out(root):
         put(folder / f"sub-02_task-nback_echo-{echo}_desc-preproc_bold.nii.gz", zipped())
     found = find_recordings(settings(root))
     assert len(found.recordings) == 3
+    assert "echo-1" in found.notes[0]
     assert "and 2 more hold single echoes" in found.notes[0]
 
 

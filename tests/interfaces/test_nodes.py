@@ -136,6 +136,7 @@ def test_connectivity_and_power_take_plain_arrays_and_tables(tmp_path, monkeypat
     assert facts["parcels"][0] == "p0"
     np.save("matrix.npy", matrix)
     (powered,) = Power(connectivity=[str(tmp_path / "matrix.npy")], alpha=0.35).run().outputs.transformed
+    assert load_bundle(powered)[1]["parcels"][0] == "parcel001"
     values, vectors = np.linalg.eigh(np.corrcoef(series.T))
     np.testing.assert_allclose(load_bundle(powered)[0]["matrix"], (vectors * values**0.35) @ vectors.T, atol=1e-10)
 

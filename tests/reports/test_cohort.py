@@ -36,6 +36,24 @@ EVIL = (
 )
 
 
+@pytest.fixture(scope="session")
+def invented(tmp_path_factory):
+    """Settings of the outputs of an invented cohort in which ``planted`` is there to be found."""
+    return write_group_outputs(tmp_path_factory.mktemp("group"))
+
+
+@pytest.fixture(scope="module")
+def page(outputs):
+    return write_group_report(outputs[0])[0]
+
+
+@pytest.fixture
+def opened(browser, page):
+    browser.open(page)
+    browser.unfold()
+    return browser
+
+
 @pytest.fixture(scope="module")
 def invented_tables(invented):
     return invented, GroupTables(invented)
@@ -103,9 +121,6 @@ def test_a_broken_table_does_not_take_the_page_with_it(invented_tables, tmp_path
 def test_the_smallest_correlation_is_that_of_students_t():
     r, n = smallest_correlation(24), 24
     assert r * np.sqrt((n - 2) / (1 - r**2)) == pytest.approx(2.0739, abs=1e-4)
-
-
-# In a real browser
 
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -247,21 +262,3 @@ def test_every_number_of_a_figure_is_that_of_its_tables(page):
         changed.write_text(re.sub(old, r"\g<1>77.777", text, count=1), encoding="utf-8")
         assert changed.read_text(encoding="utf-8") != text
         assert len(unchecked_figures(changed)) == 1
-
-
-@pytest.fixture(scope="session")
-def invented(tmp_path_factory):
-    """Settings of the outputs of an invented cohort in which ``planted`` is there to be found."""
-    return write_group_outputs(tmp_path_factory.mktemp("group"))
-
-
-@pytest.fixture(scope="module")
-def page(outputs):
-    return write_group_report(outputs[0])[0]
-
-
-@pytest.fixture
-def opened(browser, page):
-    browser.open(page)
-    browser.unfold()
-    return browser

@@ -267,6 +267,7 @@ def test_what_is_rejected_by_key_is_saved_obeyed_by_group_and_shown_again(browse
 )
 def test_ticks_are_round_and_few(scale, most, expected):
     assert scale.ticks(most) == pytest.approx(expected)
+    assert scale.share([scale.low, (3 * scale.high + scale.low) / 4]).tolist() == pytest.approx([0, 0.75])
 
 
 def test_a_long_line_keeps_its_peaks_and_gaps():
