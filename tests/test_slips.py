@@ -156,15 +156,6 @@ def test_a_slip_in_the_decisions_ends_the_command(cohort, capsys, monkeypatch):
     assert "internal error (TypeError('None')); please report it" in err
 
 
-def test_when_every_analysis_fails_the_code_says_so_and_debug_shows_the_traceback(cohort, capsys, monkeypatch):
-    monkeypatch.setattr(ANALYSES["qc_fc"].target, ANALYSES["qc_fc"].slip)
-    (cohort.output_dir / "group" / "analyses.json").unlink(missing_ok=True)
-    code, err = run_group(cohort, capsys, "--analyses", "qc_fc", "--debug")
-    assert code == 5
-    assert "Traceback" in err
-    assert "TypeError: NoneType" in err
-
-
 @pytest.mark.parametrize(
     ("target", "part"),
     [

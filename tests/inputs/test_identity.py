@@ -141,14 +141,6 @@ def test_connectomes_of_one_age_are_those_of_the_same_voxels_elsewhere(infants, 
     assert copy.name == f"tpl-{THREE}"
 
 
-def test_another_age_is_refused_by_its_name(infants, tmp_path):
-    atlas = f"{infants}/atlases/tpl-{FOUR}_atlas-Own_dseg.nii.gz"
-    for options in (("builtin", "--space", "MNIInfant:cohort-4"), (atlas, "--space", "MNIInfant")):
-        found = run_app(infants / "bids", tmp_path / "out", "--atlas", *options, *ONE, "--dry-run")
-        assert found.code in (2, 3), found.err
-        assert THREE in found.err
-
-
 PLAIN_TABLE = "participant_id\tage\tplace\nsub-01\t20.5\tKöln\nsub-02\tn/a\tUlm\n"
 CELLS = (("participant_id", "age", "place"), [["sub-01", "20.5", "Köln"], ["sub-02", "", "Ulm"]])
 SAVED = {

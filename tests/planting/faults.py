@@ -185,7 +185,6 @@ FAULTS |= {
     "no time in the header": lambda tree: resaved(tree, tr=0.0),
     "another grid than the mask": lambda tree: resaved(tree, lambda v: v[:3]),
     "time differs": _states('{"RepetitionTime": 1.5}'),
-    "sidecar is a list": _states("[1, 2]"),
 }
 
 
@@ -207,7 +206,6 @@ FAULTS |= {
     "no header": _rows(lambda rows: rows[1:] + rows[-1:]),
     "one ragged row": _rows(lambda rows: [*rows[:40], rows[40][:-2], *rows[41:]]),
     "n/a in the middle": _rows(lambda rows: [*rows[:9], ["n/a", *rows[9][1:]], *rows[10:]]),
-    "n/a in a column that is not asked for": _column("dvars", ["n/a"] * T),
     "no motion": _with(Tree.without, "trans_x"),
     "no expansions": _with(Tree.without, "deriv", "power2"),
     "no components": _with(Tree.without, "comp_cor", options=("--strategy", "acompcor")),
@@ -215,7 +213,6 @@ FAULTS |= {
     "displacement below zero": _column(FD, ["n/a", "-1.0"]),
     "too short after censoring": _column(FD, QUIET[:25] + LOUD[25:]),
     "no degrees of freedom": _column(FD, QUIET[:35] + LOUD[35:], "--strategy", "36P", "--low-pass", "0.08"),
-    "a constant confound": _column("trans_x", ["1.0"] * T),
 }
 
 
@@ -275,7 +272,6 @@ OTHERS = (output_of_another_program, output_inside_the_folder_of_a_person)
 OTHERS += (the_same_run_in_two_datasets, atlas_of_another_space)
 FAULTS |= {function.__name__.replace("_", " "): function for function in OTHERS}
 FAULTS |= {
-    "output is a file": lambda tree: tree.out.write_text(""),
     "atlas table of others": lambda tree: tree.table.write_text("index\tname\n90\ta\n91\tb\n"),
     "atlas of fractions": lambda tree: save(tree.atlas, np.full(GRID, 0.5, np.float32)),
 }

@@ -17,12 +17,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fcpower_bids.records import AXIAL, Slices
+from fcpower_bids.records import AXIAL
 from fcpower_bids.reports import person as index
 from fcpower_bids.reports.figures import (
-    UNCOVERED,
     make_preview,
-    paint_coverage,
     read_slices,
     standardise_trend,
 )
@@ -103,23 +101,6 @@ def test_line_and_scale_are_those_of_the_kept_volumes(series):
 
 
 SETTLED = 10
-
-
-def slices_of(grey, brain, parcels, template):
-    return Slices(
-        grey[..., 0], grey[..., 0], brain, parcels, template, np.zeros(1), np.array([AXIAL]), np.array(np.nan)
-    )
-
-
-def test_a_parcel_below_the_limit_has_the_colour_that_says_so():
-    grey = np.zeros((1, 1, 4, 3), dtype=np.uint8)
-    parcels, brain = np.array([[[0, 1, 2, 3]]]), np.ones((1, 1, 4), dtype=bool)
-    slices = slices_of(grey, brain, parcels, np.zeros_like(parcels))
-    shown = paint_coverage(grey, slices, np.array([1.0, 0.49, np.nan]), 0.5)[0, 0]
-    assert (shown[0] == 0).all()
-    assert shown[1][0] > 1.5 * shown[1][2]  # yellow
-    for uncovered in shown[2:]:
-        np.testing.assert_allclose(uncovered, 0.65 * np.array(UNCOVERED), atol=1)
 
 
 def test_the_page_tells_the_tsnr_of_the_file(troubled_demo, troubled_run):
