@@ -1,19 +1,18 @@
-"""The house keeps its shape: import costs, registries, sizes, and the tree of docs/architecture.md."""
+"""The house keeps its shape: import costs, sizes, declared tables."""
 
 from __future__ import annotations
 
 import ast
-import contextlib
 import subprocess
 import sys
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
-from fcpower_bids.outputs.tables import read_table, write_table
-from tests.planting.participant_outputs import make_outputs
+from fcpower_bids.records import Table
+from fcpower_bids.schema import TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "fcpower_bids"
@@ -52,21 +51,6 @@ def test_recordings_and_their_pages_need_no_plotting_and_no_pybids():
     assert loaded_by(PARTICIPANT) == {"nipype", "pandas", "nibabel", "scipy", "numpy"}
 
 
-def test_a_default_run_of_the_group_level_loads_what_it_needs(tmp_path):
-    """Half a second of scipy.stats and of nipype each would be a tenth of the time of a hundred people."""
-    make_outputs(tmp_path, people=12, sessions="a")
-    for number, path in enumerate(tmp_path.rglob("*_qc.tsv")):
-        write_table(path, read_table(path).assign(mean_fd=0.1 + number / 100))
-    absent = ("nipype", "nibabel", "nilearn", "scipy.stats", "scipy.signal", "scipy.optimize", "scipy.interpolate")
-    words = [str(tmp_path / "bids"), str(tmp_path / "out"), "group", "--targets", "age", "--min-time", "60"]
-    words += ["--permutations", "5", "--folds", "3", "--repeats", "1", "--quiet", "--nprocs", "1"]
-    code = f"from fcpower_bids.app import main; assert main({words!r}) == 0"
-    probe = f"import sys\n{code}\nprint(*[m for m in {absent!r} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
-    assert (tmp_path / "out" / "group" / "qcfc.tsv").is_file()
-
-
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -79,11 +63,6 @@ def test_modules_stay_small_and_explain_themselves():
     assert not [str(path) for path, tree in TREES.items() if not ast.get_docstring(tree)]
 
 
-def test_no_vague_names():
-    vague = {"utils", "helpers", "common", "manager", "base", "misc"}
-    assert not [path for path in PACKAGE.rglob("*") if path.stem in vague]
-
-
 def test_every_sort_of_a_table_is_stable():
     """Rows with equal keys keep their order: that of a file, of its columns, of the person."""
     for path in (each for each in MODULES if "sort_values" in SOURCES[each]):
@@ -93,22 +72,7 @@ def test_every_sort_of_a_table_is_stable():
             assert kinds == ["stable"], f"{path}, line {call.lineno}"
 
 
-def imported_names(text):
-    """Modules and names that a program imports from this package, those of programs in its strings included."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fcpower_bids"):
-            yield from ((node.module, alias.name) for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "\nfrom fcpower_bids" in node.value:
-            with contextlib.suppress(SyntaxError):
-                yield from imported_names(node.value)
-
-
-@pytest.mark.parametrize("folder", ["benchmarks", "scripts", "docs"])
-def test_programs_beside_the_package_import_names_that_are_there(folder):
-    programs = [*(ROOT / folder).rglob("*.py")]
-    asked = {(path, *pair) for path in programs for pair in imported_names(path.read_text(encoding="utf-8"))}
-    assert not {
-        (str(path), module, name)
-        for path, module, name in asked
-        if not hasattr(import_module(module), name) and find_spec(f"{module}.{name}") is None
-    }
+def test_a_column_that_nobody_has_declared_is_a_slip_of_ours():
+    for columns in (["analysis", "state", "reason", "more"], ["analysis", "state"]):
+        with pytest.raises(TypeError, match="left_out"):
+            Table(pd.DataFrame(np.zeros((1, len(columns))), columns=columns), TABLES["left_out"])

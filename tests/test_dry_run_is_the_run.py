@@ -17,7 +17,7 @@ from tests.command import main
 from tests.planting.faults import FAULTS, Tree
 from tests.running import Finished
 
-EVERY = 1 if os.environ.get("FCPOWER_FAULTS") == "all" else 6
+EVERY = 1 if os.environ.get("FCPOWER_FAULTS") == "all" else 3
 SEEN_TO_DIFFER = ("--dummy-scans 3", "output inside the folder of a person")
 LINE = re.compile(r"(failed|skipped|excluded): (\S+) at (\S+): (.*)")
 

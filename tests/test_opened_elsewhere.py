@@ -1,4 +1,4 @@
-"""Other programs open what was written: stock pybids finds every product and its sidecar, pandas the tables."""
+"""Other programs open what was written: pybids and pandas by sidecars, spreadsheets whatever parcels are called."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 from bids.layout import BIDSLayout
 
-from fcpower_bids.outputs.tables import read_matrix
+from fcpower_bids.outputs.tables import read_matrix, read_table
+from tests.running import PLAIN, run_app, run_by_spreadsheet
 
 
 @pytest.fixture(scope="module")
@@ -30,13 +31,6 @@ def test_stock_pybids_opens_every_table_with_its_sidecar(exact_run, layout):
         assert set(read) - set(about) <= {"Estimator"}
 
 
-def test_stock_pybids_filters_by_statistic_and_scale(exact_run, layout):
-    for statistic, suffix in (("pearsoncorrelation", "relmat"), ("mean", "timeseries"), ("coverage", "bold")):
-        found = layout.get(stat=statistic, scale="60", suffix=suffix, extension=".tsv", return_type="filename")
-        assert sorted(found) == [str(path) for path in exact_run.files(f"*stat-{statistic}*_{suffix}.tsv")] != []
-    assert layout.get(stat="pearsoncorrelation", scale="61") == []
-
-
 def test_a_matrix_says_what_it_is_made_of_and_between_what(exact_run):
     paths = exact_run.files("*_relmat.tsv")
     assert paths
@@ -54,3 +48,38 @@ def test_a_matrix_says_what_it_is_made_of_and_between_what(exact_run):
         assert about["ValidDiagonal"] == (np.ptp(np.diag(matrix)[known]) > 1e-6) == ("desc-power" in path.name)
         assert (about["RelationshipMeasure"], about["StorageFormat"]) == ("Pearson correlation", "Full")
         assert (about["Weighted"], about["Directed"]) == (True, False)
+
+
+STRANGE = ["n/a", "Node", "A", "A", "A_3", "=cmd|' /C calc'!A0", "@SUM(A1)", "-2+3", "nan", "+x"]
+"""Read as missing, as the head of a column of names, twice, like the second of two, by a spreadsheet as formulas."""
+
+
+@pytest.fixture(scope="module")
+def strange(exact_demo, exact_run, tmp_path_factory):
+    """The exact demo with parcels that bear strange names."""
+    folder = tmp_path_factory.mktemp("strange")
+    (image,) = exact_run.output.rglob("sourcedata/atlases/**/*_dseg.nii.gz")
+    table = read_table(image.with_name(image.name.replace(".nii.gz", ".tsv")))
+    names = [*STRANGE, *table["name"][len(STRANGE) :]]
+    table.assign(name=names).to_csv(folder / "names.tsv", sep="\t", index=False)
+    run = run_app(
+        exact_demo[0], folder / "out", "--atlas", f"{image}:{folder / 'names.tsv'}", *PLAIN, "--nprocs", "1", "--quiet"
+    )
+    assert run.code == 0, run.err
+    return run
+
+
+def test_every_parcel_keeps_its_numbers_whatever_it_is_called(strange, exact_run):
+    for ending in ("*_stat-pearsoncorrelation_relmat.tsv", "*_stat-mean_timeseries.tsv"):
+        for ours, theirs in zip(strange.files(ending), exact_run.files(ending), strict=True):
+            values, names = read_matrix(ours)
+            np.testing.assert_array_equal(values, read_matrix(theirs)[0])
+            assert len(set(names)) == len(names)
+            assert not {"n/a", "nan", "Node"} & set(names)
+    for path in strange.files("*_qc.tsv"):
+        table = read_table(path)
+        assert "Node" not in table or table["Node"].notna().all(), path
+
+
+def test_no_name_of_a_parcel_is_run_by_a_spreadsheet(strange):
+    assert run_by_spreadsheet(strange.output) == []

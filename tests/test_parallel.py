@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from fcpower_bids import parallel
-from fcpower_bids.errors import Unfit, UsageError
+from fcpower_bids.errors import Unfit
 from fcpower_bids.parallel import WorkersLost, executing, map_tasks
 from fcpower_bids.settings import Run
 from tests.command import main
 
-KINDS = ("serial", "processes", "dask", "one dask worker")
+KINDS = ("serial", "processes", "dask")
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -29,10 +29,9 @@ def executor(request, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, ExitStack() as opened:
         patch.setattr(parallel, "WORTH", 0.0)
         settings = Run(nprocs=1 if request.param == "serial" else 2)
-        if "dask" in request.param:
+        if request.param == "dask":
             distributed = pytest.importorskip("distributed", reason="Dask is not installed (extra 'cluster')")
-            n_workers = 1 if "one" in request.param else 2
-            cluster = distributed.LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None)
+            cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
             settings = Run(executor=opened.enter_context(cluster).scheduler_address)
         opened.enter_context(executing(settings, folder))
         yield request.param
@@ -134,24 +133,6 @@ def test_a_signal_is_no_success_under_any_executor(tmp_path):
 def start_program(folder, *options):
     command = [sys.executable, "program.py", *options]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
-
-
-def test_an_address_without_a_scheduler_is_told(monkeypatch):
-    pytest.importorskip("distributed", reason="Dask is not installed (extra 'cluster')")
-    monkeypatch.setattr(parallel, "ANSWER", 0.5)
-    with pytest.raises(UsageError, match="No Dask scheduler"), executing(Run(executor="tcp://127.0.0.1:9")):
-        pass
-
-
-def test_a_scheduler_whose_workers_stay_lost_is_no_internal_error(monkeypatch):
-    distributed = pytest.importorskip("distributed", reason="Dask is not installed (extra 'cluster')")
-    monkeypatch.setattr(parallel, "ANSWER", 1.0)
-    with (
-        distributed.LocalCluster(n_workers=0, dashboard_address=None) as cluster,
-        executing(Run(executor=cluster.scheduler_address)),
-        pytest.raises(WorkersLost, match="no worker for 1 seconds"),
-    ):
-        list(map_tasks(partial(multiply, np.eye(2)), range(2)))
 
 
 def test_a_library_that_ends_the_program_is_no_success(monkeypatch, tmp_path, capsys):

@@ -9,10 +9,6 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from fcpower_bids.analyses.baselines import Baselines
-from fcpower_bids.analyses.evaluate import make_solver
-from fcpower_bids.analyses.study import open_study
-from tests.analyses.cohorts import choose, cohort_of
 from tests.cases.cohorts import group, read, write_series, write_table
 
 PREDICT = ("--analyses", "prediction", "--representations", "fc")
@@ -45,7 +41,6 @@ def run(folder, columns, *options, quick=TESTED):
     ("columns", "known"),
     [
         ({"site": SITE, "age": AGE}, "age, mean_fd"),
-        ({"site": SITE, "age": AGE, "scanner": np.where(np.isin(SITE, ["a", "b"]), "x", "y")}, "age, mean_fd"),
         ({"site": SITE, "age": [LEVEL[one] for one in SITE]}, "mean_fd"),
     ],
 )
@@ -72,13 +67,11 @@ def shown(page, target):
     return {(float(one), float(other), float(gain) if gain else None) for one, other, gain in found}
 
 
-@pytest.mark.parametrize("name", ["age", "sex"])
-def test_29_the_larger_baseline_leads(tmp_path, name):
+def test_29_the_larger_baseline_leads(tmp_path):
     known = AGE + 1.5 * np.array([{"a": 0, "b": 1, "c": 2, "d": 3}[one] for one in SITE])
-    known = known if name == "age" else (known > np.median(known)).astype(float)
     folder = people(tmp_path, known - known.mean())
     targets = {"y": known + 0.1 * NOISE, "z": known + 0.3 * NOISE}
-    table, page = run(folder, {"site": SITE, name: known, **targets}, "--targets", *targets)
+    table, page = run(folder, {"site": SITE, "age": known, **targets}, "--targets", *targets)
     assert "more than the site was shown" not in page.lower()
     for target in targets:
         rows = table[table["target"] == target]
@@ -90,7 +83,7 @@ def test_29_the_larger_baseline_leads(tmp_path, name):
         assert {gain for *_, gain in shown(page, target)} == {None}
 
 
-@pytest.mark.parametrize("covariates", [(), ("age",), ("age", "sex")])
+@pytest.mark.parametrize("covariates", [(), ("age", "sex")])
 def test_30_the_site_alone_is_out_of_fold_and_of_the_target_of_the_row(tmp_path, covariates):
     folder = people(tmp_path, TRAIT)
     sex = np.arange(N) % 3 == 0
@@ -115,9 +108,7 @@ def test_30_the_site_alone_is_out_of_fold_and_of_the_target_of_the_row(tmp_path,
     assert rows.loc["site", "value"] == pytest.approx(np.corrcoef(guess, left)[0, 1], abs=1e-8)
 
 
-@pytest.mark.parametrize(
-    ("name", "target"), [("age", "g={},iq"), ("Sex", "g=iq,{}"), ("age", "old={}>=0"), ("age", "{}")]
-)
+@pytest.mark.parametrize(("name", "target"), [("Sex", "g=iq,{}"), ("age", "old={}>=0")])
 def test_what_a_target_is_made_of_is_not_known_without_a_scan(tmp_path, name, target):
     """The table is that of a column under a name that nothing is known of."""
     folder, tables = people(tmp_path, TRAIT), []
@@ -146,7 +137,7 @@ def test_32_a_stack_is_no_worse_than_its_parts(tmp_path):
     columns = {f"x{number}": np.random.default_rng(number).standard_normal(N) for number in range(5)}
     table = {**columns, "y": TRAIT + 0.1 * NOISE}
     alone, _ = run(folder, table, "--targets", "y")
-    for useless in (1, 3, 5):
+    for useless in (1, 5):
         options = ("--targets", "y", "--covariates", *list(columns)[:useless], "--name", "known")
         run(folder, table, *options, "--replace")
         rows = pd.read_csv(folder / "out" / "group" / "known" / "prediction_baselines.tsv", sep="\t")
@@ -155,7 +146,7 @@ def test_32_a_stack_is_no_worse_than_its_parts(tmp_path):
         assert both > max(rows.loc["known", "value"], alone.loc["known and connectome", "value"] - 0.1)
 
 
-@pytest.mark.parametrize(("drives", "seed"), [(TRAIT, 0), (AGE, 1), (NOISE, 2)])
+@pytest.mark.parametrize(("drives", "seed"), [(TRAIT, 0), (NOISE, 2)])
 def test_34_a_claim_has_one_number(tmp_path, drives, seed):
     folder = people(tmp_path, drives)
     bad = np.random.default_rng(seed).standard_normal(N)
@@ -168,52 +159,3 @@ def test_34_a_claim_has_one_number(tmp_path, drives, seed):
         assert together == pytest.approx(both["value"], abs=0.005)
         assert alone == pytest.approx(rows.loc[both["over"], "value"], abs=0.005)
         assert gain is None or gain == pytest.approx(together - alone, abs=1e-9)
-
-
-def drawn(seed, kind, n=100, parcels=8):
-    """A cohort whose connectomes know age, site and motion, and no more of the target than these."""
-    random, n_edges = np.random.default_rng(seed), parcels * (parcels - 1) // 2
-    site, age, trait = random.integers(0, 4, n), random.standard_normal(n), random.standard_normal(n)
-    motion, noise = random.standard_normal(n), random.standard_normal(n)
-    level, load = random.standard_normal((4, n_edges)), random.standard_normal((3, n_edges))
-    drives = 0.6 * np.outer(age, load[0]) + 0.5 * np.outer(motion, load[1]) + 0.6 * np.outer(trait, load[2])
-    edges = 0.15 * (random.standard_normal((n, n_edges)) + drives + 0.5 * level[site])
-    offset = random.standard_normal(4)[site]
-    values = {
-        "held-out": 0.7 * age + 1.5 * offset + noise,
-        "site-bound": 0.7 * age + offset + noise,
-        "motion": motion + 0.7 * noise,
-        "planted": 0.7 * age + offset + noise + 0.8 * trait,
-        "composite": None,
-    }[kind]
-    table = {"age": 40 + 10 * age, "site": np.array(list("abcd"))[site]}
-    choices = {"targets": ("y",)} if values is not None else {"targets": ("g=m0,m1,m2",)}
-    parts = {f"m{i}": 0.7 * age + 0.6 * offset + noise + 0.7 * random.standard_normal(n) for i in range(3)}
-    table |= {"y": values} if values is not None else parts
-    choices |= {"site_column": "site", "sites": "hold-out"} if kind == "held-out" else {}
-    rows = [(f"sub-{i:03d}", "n/a", 300.0, 0.15 * np.exp(0.6 * motion[i]), 1) for i in range(n)]
-    index = pd.Index([row[0] for row in rows], name="participant_id")
-    return cohort_of(edges, rows, pd.DataFrame(table, index=index)), choices
-
-
-@pytest.mark.parametrize(
-    ("kind", "fewest", "most"),
-    [
-        ("held-out", 0, 5), ("site-bound", 0, 5), ("motion", 0, 5), ("composite", 0, 5), ("planted", 12, 20)
-    ],
-)  # fmt: skip
-def test_28_to_34_adds_is_said_as_often_as_chance_has_it_where_nothing_is_added(kind, fewest, most):
-    """Of 20 cohorts 5 or fewer, which chance exceeds in one of 3,000; of a planted gain most."""
-    said = 0
-    for seed in range(20):
-        cohort, choices = drawn(seed, kind)
-        settings = choose(
-            preset="recommended", representations=("fc",), folds=5, inner_folds=3, repeats=1, permutations=39, **choices
-        )
-        study = open_study(cohort, settings)
-        baselines = Baselines(study)
-        for representation in study.representations():
-            baselines.add(representation.name, make_solver(representation, study.preset))
-        frame = baselines.table()["prediction_baselines"].frame.set_index("model")
-        said += bool(frame.loc["known and connectome", "adds"])
-    assert fewest <= said <= most

@@ -22,7 +22,7 @@ from tests.running import PATIENCE, PLAIN, contents, run_app
 QUICK = ("--atlas", "builtin", *PLAIN, "--nprocs", "1")
 
 
-@pytest.mark.parametrize("name", ["sub-02", "sub-02/ses-a", "sub-01/ses-b/func", "sub-02/figures", "logs"])
+@pytest.mark.parametrize("name", ["sub-02", "sub-01/ses-b/func"])
 def test_a_link_that_leads_out_of_the_output_folder_is_refused_before_the_first_write(exact_demo, tmp_path, name):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -35,12 +35,6 @@ def test_a_link_that_leads_out_of_the_output_folder_is_refused_before_the_first_
     assert name in found.err
     assert contents(elsewhere) == {"kept.txt": b"kept"}
     assert contents(tmp_path / "out", "work") == {}
-
-
-def test_a_link_that_stays_inside_is_followed(exact_demo, tmp_path):
-    (tmp_path / "out" / "others" / "sub-02").mkdir(parents=True)
-    (tmp_path / "out" / "sub-02").symlink_to("others/sub-02")
-    assert run_app(exact_demo[0], tmp_path / "out", *QUICK, "--participant-label", "02").code == 0
 
 
 def test_the_group_level_does_not_write_through_a_link_either(exact_run, exact_demo, tmp_path, capsys):
@@ -66,8 +60,6 @@ def zipped(path: Path, header: bytes) -> None:
 
 PROMISES = {
     "eight terabytes": (".npy", lambda path: path.write_bytes(header_of((1_000_000, 1_000_000)) + b"\0" * 64)),
-    "a little more than there is": (".npy", lambda path: path.write_bytes(header_of((6, 7)) + b"\0" * 6 * 6 * 8)),
-    "less than there is": (".npy", lambda path: path.write_bytes(header_of((6, 5)) + b"\0" * 6 * 6 * 8)),
     "eight terabytes in an archive": (".npz", lambda path: zipped(path, header_of((1_000_000, 1_000_000)))),
 }
 
@@ -88,7 +80,7 @@ def test_arrays_that_promise_what_they_have_not_cost_their_scans_alone(tmp_path)
     reasons = table(tmp_path / "out" / "group" / "excluded.tsv").set_index("participant_id")["reason"]
     for label, (ending, _) in zip(LABELS[2:], PROMISES.values(), strict=False):
         assert f"0_{label}_{ending}" in reasons[f"sub-{label}"]
-    kept = [f"sub-{label}" for label in (*LABELS[:2], *LABELS[6:8])]
+    kept = [f"sub-{label}" for label in (*LABELS[:2], *LABELS[4:8])]
     assert table(tmp_path / "out" / "group" / "scans.tsv")["participant_id"].tolist() == kept
 
 
@@ -103,7 +95,6 @@ def written(troubled_run, tmp_path):
 
 DEEPLY = {
     "the sidecar of quality": "*_desc-fcpower_qc.json",
-    "the sidecar of the FC": "*_stat-pearsoncorrelation_relmat.json",
     "the status": "logs/status",
 }
 
@@ -127,36 +118,28 @@ def test_a_json_without_a_bottom_costs_its_scan_alone(kind, written, troubled_de
     assert again.code == 0 or kind != "the status"
 
 
-def test_a_filter_file_without_a_bottom_is_named(exact_demo, tmp_path):
-    (tmp_path / "filter.json").write_text(DEEP)
-    words = ("--bids-filter-file", tmp_path / "filter.json", *QUICK)
-    found = run(exact_demo[0], tmp_path / "out", "participant", *words)
-    assert found.code == 2
-    assert f"{tmp_path / 'filter.json'} is not valid JSON (it is nested too deeply)" in found.err
-
-
-def test_the_configuration_of_an_encoder_without_a_bottom_is_named(exact_demo, tmp_path):
-    weights = tmp_path / "weights"
-    weights.mkdir()
-    (weights / "config.json").write_text(DEEP)
+def test_other_json_files_without_a_bottom_are_named(exact_demo, tmp_path):
+    (weights := tmp_path / "weights").mkdir()
     (weights / "model.safetensors").write_bytes(b"")
-    words = ("--encoder", "fbert", "--encoder-weights", weights, *QUICK)
-    found = run(exact_demo[0], tmp_path / "out", "participant", *words)
-    assert found.code in (1, 2, 3)
-    assert "internal error" not in found.err
-    assert "config.json is not a JSON object (it is nested too deeply)" in found.err
+    encoder = ("--encoder", "fbert", "--encoder-weights", weights)
+    for path, words in (
+        (tmp_path / "filter.json", ("--bids-filter-file", tmp_path / "filter.json")),
+        (weights / "config.json", encoder),
+    ):
+        path.write_text(DEEP)
+        found = run(exact_demo[0], tmp_path / "out", "participant", *words, *QUICK)
+        assert found.code == 2
+        assert path.name in found.err
+        assert "(it is nested too deeply)" in found.err
 
 
 def test_what_killed_processes_left_is_swept_by_the_next_run(exact_run, exact_demo, tmp_path):
     out = shutil.copytree(exact_run.output, tmp_path / "out")
     series = next(out.glob("sub-01/ses-a/func/*_stat-mean_timeseries.tsv"))
     figure = next(out.glob("sub-01/figures/*.npz"))
-    other = series.with_name(series.name.replace("_stat-mean_", "_atlas-gone_stat-mean_"))
-    status = next((out / "logs" / "status").glob("sub-01_ses-a*.json"))
-    for path in (series, figure, status, other, out / "index.html", out / "logs" / "status.tsv"):
+    for path in (series, figure, out / "index.html", out / "logs" / "status.tsv"):
         path.with_name(f".{path.name}.0123456789abcdef.part").write_text("half")
-    recording = series.name.partition("_atlas-")[0]
-    crash = out / "logs" / "crashes" / f"{recording}_res-2_.txt"
+    crash = out / "logs" / "crashes" / f"{series.name.partition('_atlas-')[0]}_res-2_.txt"
     crash.parent.mkdir(exist_ok=True)
     crash.write_text("Traceback")
     next(out.glob("sub-01/ses-a/func/*_stat-pearsoncorrelation_relmat.npy")).unlink()
@@ -167,7 +150,7 @@ def test_what_killed_processes_left_is_swept_by_the_next_run(exact_run, exact_de
 
 @pytest.mark.parametrize(
     "words",
-    [("--help",), ("{bids}", "{out}", "participant", "--dry-run", "--atlas", "builtin"), ("{bids}", "{out}", "group")],
+    [("--help",), ("{bids}", "{out}", "participant", "--dry-run", "--atlas", "builtin")],
 )
 def test_a_reader_that_has_ended_is_no_internal_error(words, exact_demo, tmp_path):
     given = [word.format(bids=exact_demo[0], out=tmp_path / "out") for word in words]
@@ -212,15 +195,6 @@ def copy_of_exact(finished, tmp_path):
     return tmp_path
 
 
-def test_a_sidecar_that_is_nested_too_deeply_costs_its_recording_alone(copy_of_exact):
-    (path,) = (copy_of_exact / "in").rglob("sub-01_ses-a_*bold.json")
-    path.write_text(DEEP)
-    run = run_app(copy_of_exact / "in", copy_of_exact / "new", *QUICK)
-    assert sorted(run.states().values()) == ["done", "done", "done", "failed"]
-    assert run.code == 4
-    assert path.name in run.err
-
-
 def arrays_of(folder):
     """Tables and arrays; sidecars name the place of the dataset."""
     return {name: content for name, content in contents(folder, "work", "logs").items() if name[-3:] in ("tsv", "npy")}
@@ -246,7 +220,7 @@ def test_what_is_damaged_below_work_is_made_anew(copy_of_exact):
         assert arrays_of(folder / "out") == before
 
 
-@pytest.mark.parametrize("place", ["fcpower_bids.errors", "fcpower_bids.settings", "numpy"])
+@pytest.mark.parametrize("place", ["fcpower_bids.errors", "numpy"])
 def test_an_interrupt_before_the_command_line_can_answer_is_quiet(exact_demo, tmp_path, place):
     """Sent by the process itself when it imports a module."""
     finder = "import importlib.abc as a, os, runpy, signal, sys\nclass Finder(a.MetaPathFinder):\n"

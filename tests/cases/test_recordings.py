@@ -30,9 +30,7 @@ def excluded(out) -> dict[str, str]:
 
 LACKING = {
     "one of 24 lacks one": {"005": ["b"]},
-    "the first lacks one": {"001": ["a"]},
     "two lack different ones": {"003": ["b"], "007": ["f"]},
-    "the last lacks two": {"024": ["c", "d"]},
 }
 
 
@@ -66,29 +64,10 @@ def test_a_column_that_is_not_there_is_a_parcel_without_a_value(kind, tmp_path):
         np.testing.assert_allclose(cohort.connectomes[row], truth[name].loc[kept, kept], atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["names by place", "another parcellation"])
-def test_parcels_that_cannot_be_told_apart_are_refused(kind, tmp_path):
-    source = write_list(tmp_path, LABELS[:6])
-    other = np.random.default_rng(0).normal(size=(T, 5))
-    for label in ("002", "004"):
-        if kind == "names by place":
-            np.save(tmp_path / f"0_{label}_.npy", other)
-        else:
-            pd.DataFrame(other, columns=list("vwxyz")).to_csv(tmp_path / f"0_{label}_.tsv", sep="\t", index=False)
-            rows = table(source)
-            rows["path"] = rows["path"].str.replace(f"0_{label}_.npy", f"0_{label}_.tsv")
-            rows.to_csv(source, sep="\t", index=False)
-    (tmp_path / "bids").mkdir()
-    found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={source}", *CHECK)
-    assert found.code == 3
-    assert "The parcels differ between people: sub-" in found.err
-
-
-@pytest.mark.parametrize("text", ["series\\0_{}_.npy", ".\\series\\0_{}_.npy", "series/0_{}_.npy"])
-def test_a_path_of_windows_is_a_path(text, tmp_path):
+def test_a_path_of_windows_is_a_path(tmp_path):
     source = write_list(tmp_path / "series", LABELS[:4])
     rows = table(source)
-    rows["path"] = [text.format(label) for label in LABELS[:4]]
+    rows["path"] = [f".\\series\\0_{label}_.npy" for label in LABELS[:4]]
     rows.to_csv(tmp_path / "list.tsv", sep="\t", index=False)
     (tmp_path / "bids").mkdir()
     found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={tmp_path / 'list.tsv'}", *CHECK)
@@ -202,7 +181,6 @@ WITNESSES = {
     "all agree, header 1 s": (1.0, lambda folder: None, True),
     "all agree, header in milliseconds": (2500.0, lambda folder: None, True),
     "no cosines": (1.0, drop_cosines, False),
-    "the raw sidecar says what the header says": (1.0, lambda folder: write_both(folder, 1.0), False),
     "the sidecars agree and the cosines are of another time": (1.0, lambda folder: write_both(folder, 4.0), False),
 }
 
@@ -216,33 +194,20 @@ def write_both(folder, raw: float) -> None:
     sidecar.write_text(json.dumps({"RepetitionTime": stated}))
 
 
-@pytest.fixture(scope="module")
-def with_and_without_cosines(scan, tmp_path_factory):
-    """Scans of 450 and 350 s, each as it is and without the cosines of its table."""
-    folder = tmp_path_factory.mktemp("cosines")
-    make_dataset(folder / "short", DemoDesign.tiny(subjects=1, sessions=1, volumes=140))
-    pair = {"whole": lambda _: None, "without": drop_cosines}
-    return [(place, as_people(source, place, pair)) for place, source in (
-        (folder / "450", scan), (folder / "350", folder / "short"))]  # fmt: skip
-
-
-@pytest.mark.parametrize("strategy", ["acompcor", "24P", "acompcor_gsr"])
-def test_components_without_cosines_get_a_note_where_the_scan_must_have_them(
-    strategy, with_and_without_cosines, tmp_path
-):
-    words = (*ATLAS, "--strategy", strategy, "--min-time", "0", "--fd-thresh", "0")
-    for place, labels in with_and_without_cosines[: 2 if strategy == "acompcor" else 1]:
-        out = tmp_path / place.name
-        assert run(place / "in", out, "participant", *words).code == 0
+def test_components_without_cosines_get_a_note_where_the_scan_must_have_them(scan, tmp_path):
+    labels = as_people(scan, tmp_path, {"whole": lambda _: None, "without": drop_cosines})
+    for strategy, expected in (("acompcor", {"without"}), ("24P", set())):
+        words = (*ATLAS, "--strategy", strategy, "--min-time", "0", "--fd-thresh", "0")
+        out = tmp_path / strategy
+        assert run(tmp_path / "in", out, "participant", *words).code == 0
         noted = {kind for kind, label in labels.items() if any("has no cosines" in n for n in notes_of(out, label))}
-        assert noted == ({"without"} if "acompcor" in strategy else set())
+        assert noted == expected
 
 
 RESAVED = {
     "commas": (lambda text: text.replace("\t", ","), "has commas between its columns"),
     "lone carriage returns": (lambda text: text.replace("\n", "\r"), "end with a carriage return alone"),
     "decimal commas": (lambda text: text.replace(".", ","), "has decimal commas"),
-    "semicolons": (lambda text: text.replace("\t", ";"), "has ; in its header"),
 }
 
 
@@ -255,10 +220,7 @@ def resave(folder, change) -> None:
     ("space", "code"),
     [
         ("MNI152NLin2009cAsym:res-2", 0),
-        ("MNI152NLin2009cAsym:res-02", 0),
-        ("MNI152NLin2009cAsym:res-native", 0),
         ("MNI152NLin2009cAsym:res-1", 3),
-        ("MNI152NLin2009cAsym:cohort-3", 3),
     ],
 )
 def test_a_space_is_understood_as_fmriprep_writes_it(space, code, scan, tmp_path):
@@ -269,12 +231,12 @@ def test_a_space_is_understood_as_fmriprep_writes_it(space, code, scan, tmp_path
         assert len(table(tmp_path / "out" / "recordings.tsv")) == 1
 
 
-@pytest.mark.parametrize("kind", ["counted from 1", "called unknown", "as it should be", "a region of that name"])
+@pytest.mark.parametrize("kind", ["counted from 1", "a region of that name"])
 def test_a_table_that_counts_the_background_is_refused(kind, scan, tmp_path):
     atlas = builtin_atlas("MNI152NLin2009cAsym", tmp_path)
     shutil.copy(atlas.image, tmp_path / "mine.nii.gz")
     names = [f"region{label}" for label in atlas.labels]
-    first = {"counted from 1": "Background", "called unknown": "Unknown"}.get(kind, "")
+    first = "Background" if kind == "counted from 1" else ""
     rows = list(enumerate([first, *names] if first else names, start=1))
     if kind == "a region of that name":  # and all have voxels: nothing is shifted
         rows[3] = (4, "Unknown")
@@ -288,7 +250,6 @@ def test_a_table_that_counts_the_background_is_refused(kind, scan, tmp_path):
 
 CHANGED = {
     "one motion column": (lambda folder: freeze(folder, "rot_y"), "rot_y of the table has one value"),
-    "two motion columns": (lambda folder: freeze(folder, "trans_x", "rot_z"), "trans_x and rot_z of the table have"),
     "another repetition time": (lambda folder: state(folder, 2.52), "2.52 s by the sidecar, which is used, and 2.5 s"),
     "eight bits": (lambda folder: set_header(file_of(folder, BOLD), dtype=np.uint8), "in 8 bits"),
 }
@@ -311,7 +272,7 @@ def state(folder, seconds: float) -> None:
 def changed(scan, tmp_path_factory):
     """A scan as it is, and with every change of header, sidecar or table, through one run: labels and what is left."""
     changes = {"whole": lambda _: None}
-    changes |= {name: partial(write_other_run, name=name) for name in ("run-01", "run-1", "run-001")}
+    changes["run-01"] = partial(write_other_run, name="run-01")
     for kind, (seconds, change, _) in WITNESSES.items():
         changes[kind] = lambda folder, seconds=seconds, change=change: (
             set_header(file_of(folder, BOLD), seconds),
@@ -327,9 +288,8 @@ def changed(scan, tmp_path_factory):
     return labels, folder / "out", {name.partition("_")[0]: row for name, row in rows.iterrows()}, found.err
 
 
-@pytest.mark.parametrize("name", ["run-01", "run-1", "run-001"])
-def test_entities_are_compared_as_values(name, changed):
-    labels, out, *_ = changed
+def test_entities_are_compared_as_values(changed):
+    (labels, out, *_), name = changed, "run-01"
     np.testing.assert_allclose(fc_of(out, labels[name]), fc_of(out), atol=1e-5)
     assert any("2.5 s by the sidecar" in note for note in notes_of(out, labels[name]))
 
@@ -402,7 +362,6 @@ def turned(volume: BrainModelAxis, turn: np.ndarray, shape: tuple[int, ...]) -> 
 STORED = {
     "right to left": (np.array([[-1, 0, 0, 5], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]]), (6, 5, 4), 0),
     "another order of axes": (np.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]]), (5, 6, 4), 0),
-    "a larger box": (np.array([[1, 0, 0, 2], [0, 1, 0, 1], [0, 0, 1, 3], [0, 0, 0, 1.0]]), (9, 8, 9), 0),
     "half a voxel apart": (np.array([[1, 0, 0, 0.5], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]]), (7, 5, 4), 5),
 }
 

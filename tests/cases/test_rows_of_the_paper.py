@@ -12,8 +12,6 @@ import pytest
 
 from fcpower_bids.core.regression.folds import replicated_folds
 from tests.cases.cohorts import group, write_series, write_table
-from tests.command import main
-from tests.running import PLAIN, run_app
 
 MANY = tuple(f"sub-{number:03d}" for number in range(1, 31))
 PARCELS, VOLUMES, TR = 6, 240, 2.0
@@ -96,26 +94,6 @@ def test_a_number_that_is_cut_in_two_is_predicted_as_a_column_of_classes(three_t
     assert "age" not in " ".join(known[known.index == "old"])
 
 
-@pytest.mark.parametrize(
-    ("target", "covariates", "sentence"),
-    [
-        ("old=aeg>=22", (), "Did you mean 'age'"),
-        ("age=score>=1", (), "has the name of a column"),
-        ("old=age>=5", ("old=age>=9",), "or of another target"),
-        ("old=age>=5", ("old=age,score",), "or of another target"),
-        ("old=arm>=22", (), "is not numeric"),
-        ("old=age>=22", ("--covariates", "age"), "both target and covariate"),
-        ("old=age>=99", (), "constant"),
-    ],
-)
-def test_a_cut_that_cannot_be_made_is_refused(three_targets, tmp_path, target, covariates, sentence, capsys):
-    table = pd.read_csv(three_targets / "bids" / "participants.tsv", sep="\t").assign(age=np.arange(30))
-    shutil.copytree(three_targets, tmp_path / "cohort", ignore=shutil.ignore_patterns("out"))
-    table.to_csv(tmp_path / "cohort" / "bids" / "participants.tsv", sep="\t", index=False)
-    assert group(tmp_path / "cohort", "--analyses", "prediction", "--targets", target, *covariates) == 3
-    assert sentence in capsys.readouterr().err
-
-
 def connectome(series: np.ndarray, alpha: float = 1.0) -> np.ndarray:
     values, vectors = np.linalg.eigh(np.corrcoef(series.T))
     return ((vectors * np.clip(values, 0, None) ** alpha) @ vectors.T)[UPPER]
@@ -152,9 +130,10 @@ def test_scans_shorter_than_a_length_are_in_no_row_of_it(tmp_path):
     assert "sub-003" not in set(excluded["participant_id"])  # only its rows are fewer
 
 
-@pytest.mark.parametrize("draw", [0, 7, 19])
-def test_a_random_subsample_has_the_scores_of_a_cohort_of_its_people(subsampled, draw, tmp_path):
-    folder, curves = subsampled
+def test_a_random_subsample_has_the_scores_of_a_cohort_of_its_people(three_targets, tmp_path):
+    words = ("--targets", "score", "--analyses", "learning_curves", "--sample-sizes", 18, "--subsamples", "--replace")
+    assert group(three_targets, *words) == 0
+    folder, curves, draw = three_targets, read(three_targets, "learning_curves"), 7
     people = np.sort(np.random.default_rng((0, draw, 21)).permutation(30)[:18])
     names = [MANY[place] for place in people]
     for name in names:
@@ -181,13 +160,6 @@ def test_a_random_subsample_has_the_scores_of_a_cohort_of_its_people(subsampled,
     part = part.set_index(keys)["r"].sort_index()
     assert len(part) == 3 * 2
     np.testing.assert_allclose(part, own[part.index], rtol=0, atol=1e-8)
-
-
-@pytest.fixture(scope="module")
-def subsampled(three_targets):
-    words = ("--targets", "score", "--analyses", "learning_curves", "--sample-sizes", 18, "--subsamples", "--replace")
-    assert group(three_targets, *words) == 0
-    return three_targets, read(three_targets, "learning_curves")
 
 
 def scores_in_tangent_space(folder: Path, reference: np.ndarray) -> list[float]:
@@ -236,126 +208,3 @@ def test_the_tangent_space_of_a_corpus_whitens_by_the_mean_of_its_people(three_t
     chosen.write_text(f'tangent_reference = "{tmp_path / "away"}"\n')
     assert group(three_targets, *words, "--replace") == 3
     assert "has no FC of" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("columns", "said"),
-    [
-        ({}, ""),
-        ({"strategy": ["36P"] * 8}, "nuisance strategy list: 36P, here list: unknown."),
-        ({"task": ["nback"] * 8}, "task nback, here rest."),
-        ({"task": ["rest", "nback"] * 4, "strategy": ["36P"] * 8},
-         "task nback and rest, here rest; nuisance strategy list: 36P, here list: unknown."),
-    ],
-)  # fmt: skip
-def test_a_reference_that_was_made_otherwise_is_noted(three_targets, tmp_path, columns, said):
-    corpus = write_series(tmp_path / "corpus", MANY[:8], parcels=12, volumes=100, seed=9, **columns)
-    selected = ("--task-id", "rest", "nback") if "task" in columns else ()
-    assert group(corpus, "--analyses", "spectrum_geometry", *selected) == 0
-    chosen = tmp_path / "more.toml"
-    chosen.write_text(f'tangent_reference = "{corpus / "out"}"\n')
-    words = ("--targets", "score", "--analyses", "transform_screen", "--config-file", chosen, "--replace")
-    assert group(three_targets, *words) == 0
-    notes = json.loads((three_targets / "out" / "group" / "transform_screen.json").read_text()).get("CohortNotes", [])
-    found = [note.rpartition("otherwise: ")[2] for note in notes if "tangent_reference" in note]
-    assert found == [said] * bool(said)
-
-
-WAYS = {
-    "sites held out": ("--sites", "hold-out", "--site-column", "arm"),
-    "sites taken from features": ("--sites", "combat", "--site-column", "arm"),
-    "folds that keep classes even": ("--stratify",),
-    "a covariate": ("--covariates", "other"),
-    "saved models": ("--save-models", "--accept-no-skill"),
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_number_that_is_cut_meets_other_choices_as_a_column_does(three_targets, tmp_path, way):
-    """One of the two targets at a time, so that nothing of the other is known, in tables that differ in the name."""
-    table = pd.read_csv(three_targets / "bids" / "participants.tsv", sep="\t")
-    age = np.random.default_rng(8).integers(20, 40, len(table)).astype(float)
-    table = table.assign(age=age, old=(age >= 29).astype(float), arm=np.arange(len(table)) % 3)
-    tables: dict[int, dict[str, pd.DataFrame]] = {}
-    for number, (target, columns) in enumerate({"old": ["old"], "late=age>=29": ["age"]}.items()):
-        folder = tmp_path / str(number)
-        shutil.copytree(three_targets, folder, ignore=shutil.ignore_patterns("out"))
-        written = table[["participant_id", "other", "arm", *columns]]
-        written.to_csv(folder / "bids" / "participants.tsv", sep="\t", index=False)
-        words = ("--analyses", "prediction", "--permutations", 20, "--targets", target, *WAYS[way])
-        assert group(folder, *words) == 0
-        tables[number] = {name: read(folder, name) for name in ("prediction", "predictions", "prediction_summary")}
-        if way == "saved models":
-            (model,) = (folder / "out" / "group" / "models").glob("*fc-power_model")
-            assert main(["predict", model, folder / "out", "--accept-no-skill"]) == 0
-            (predicted,) = (folder / "out" / "group" / "predicted").glob("*fc-power.tsv")
-            applied = pd.read_csv(predicted, sep="\t")
-            tables[number]["applied"] = applied.assign(target=target.partition("=")[0])
-    for name, rows in tables[0].items():
-        assert set(rows["target"]) == {"old"}
-        other = tables[1][name].replace({"target": {"late": "old"}})
-        pd.testing.assert_frame_equal(rows, other, rtol=1e-9, obj=name)
-
-
-def test_a_number_that_is_cut_is_one_target_of_two_output_folders(three_targets, tmp_path):
-    """Fifteen people of each of two sites under the same labels; observed are the ages of both, cut."""
-    ages, folders = {}, []
-    for site in ("one", "two"):
-        folder = write_series(tmp_path / site, MANY[:15], parcels=12, volumes=100, seed=len(folders))
-        age = 20.0 + np.arange(15) + 3 * len(folders)
-        write_table(folder / "bids" / "participants.tsv", participant_id=MANY[:15], age=age)
-        assert group(folder, "--analyses", "check") == 0
-        ages |= {f"{site}+{name}": float(value >= 29) for name, value in zip(MANY[:15], age, strict=True)}
-        folders.append(f"{site}={folder / 'out'}")
-    (tmp_path / "both" / "bids").mkdir(parents=True)
-    words = ("-d", *folders, "--analyses", "prediction", "--targets", "late=age>=29")
-    assert group(tmp_path / "both", *words) == 0
-    rows = read(tmp_path / "both", "predictions").groupby("participant_id")["observed"].first()
-    assert len(rows) == 30
-    assert sorted(rows) == sorted(ages.values())
-    counted = rows.groupby(rows.index.str.contains("two")).sum()
-    assert counted.tolist() == [
-        sum(value for name, value in ages.items() if name.startswith(site)) for site in ("one", "two")
-    ]
-
-
-def test_the_reference_of_a_corpus_is_the_mean_of_the_scans_that_take_part(three_targets, tmp_path):
-    """Sixteen others twice: the reference is over scans, without the one that the file of decisions rejects."""
-    corpus = write_series(tmp_path / "corpus", MANY[:16], ("a", "b"), parcels=12, volumes=100, seed=4)
-    assert group(corpus, "--analyses", "check") == 0
-    wild = np.load(corpus / "sub-002_b.npy")
-    wild[:, 1:6] = wild[:, :1] + 0.3 * wild[:, 1:6]
-    np.save(corpus / "sub-002_b.npy", wild)
-    assert group(corpus, "--analyses", "check", "--replace") == 0
-    (corpus / "out" / "exclude.tsv").write_text("participant_id\tsession\treason\nsub-002\tses-b\twild\n")
-    chosen = tmp_path / "more.toml"
-    chosen.write_text(f'tangent_reference = "{corpus / "out"}"\npenalties = [0.1]\n')
-    words = ("--targets", "score", "--analyses", "transform_screen", "--preset", "paper", "--config-file", chosen)
-    assert group(three_targets, *words, "--replace") == 0
-    folds = read(three_targets, "transform_screen_folds").query("representation == 'tangent_corpus'")
-    used = [f"{name}_{session}" for name in MANY[:16] for session in "ab" if (name, session) != ("sub-002", "b")]
-    others = np.array([np.corrcoef(np.load(corpus / f"{name}.npy").T) for name in used])
-    expected = scores_in_tangent_space(three_targets, others.mean(axis=0))
-    np.testing.assert_allclose(folds["r"], expected, rtol=0, atol=1e-3)
-    wrong = np.array([*others, np.corrcoef(wild.T)]).mean(axis=0)
-    assert np.abs(np.array(scores_in_tangent_space(three_targets, wrong)) - expected).max() > 2e-3
-
-
-def test_nextbrain_is_found_by_its_name(exact_demo, exact_run, tmp_path, monkeypatch):
-    """The paper's seventh parcellation: no template has it, so a folder must; here under its name the built-in one."""
-    for path in exact_run.output.glob("sourcedata/atlases/tpl-*/*_dseg.*"):
-        name = path.name.replace("atlas-fcpowerbuiltin_scale-60", "atlas-NextBrain_scale-528")
-        (tmp_path / "atlases").mkdir(exist_ok=True)
-        shutil.copy(path, tmp_path / "atlases" / name)
-    words = ("--atlas", "NextBrain528", "--participant-label", "01", "--nprocs", "1", *PLAIN)
-    made = run_app(exact_demo[0], tmp_path / "out", *words, "--atlas-dir", tmp_path / "atlases")
-    assert made.code == 0, made.err
-    (found, *_), (expected, *_) = (
-        run.files("sub-01_*_stat-pearsoncorrelation_relmat.tsv") for run in (made, exact_run)
-    )
-    assert "_atlas-NextBrain_scale-528_" in found.name
-    assert found.read_bytes() == expected.read_bytes()
-    monkeypatch.setenv("FCPOWER_OFFLINE", "1")
-    refused = run_app(exact_demo[0], tmp_path / "none", *words)
-    assert refused.code == 2
-    assert "tpl-SPACE_atlas-NextBrain_scale-528_dseg.nii.gz" in refused.err

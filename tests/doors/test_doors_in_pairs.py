@@ -1,91 +1,52 @@
-"""Ways in meet ways on, for scans of more than one shape: right numbers, or a sentence that says why not.
-
-Eight people have series that are known; each way in has them, and the numbers follow from the series by numpy alone.
-"""
+"""Ways in meet ways on: people have series that are known, and the numbers follow from these by numpy alone."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
+import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
-from safetensors import safe_open
 
+from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.demo import DemoDesign, make_dataset
+from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.outputs.tables import read_table as table
 from tests.cases.people import Told, run
+from tests.elsewhere.sources import described, read_connectome
 from tests.running import PLAIN, run_app
 
-ALPHA, PEOPLE, TR = 0.35, 8, 2.5
-SCORE = "planted_score"
-Scan = tuple[str, str]
-"""Label of the person, and letter of the session."""
+ALPHA, TR, SCORE, REJECTED = 0.35, 2.5, "planted_score", "04"
+Series = dict[tuple[str, str], np.ndarray]
+"""Series (T, P) by label and session."""
 
 
-@dataclass(frozen=True)
-class Shape:
-    """How much was scanned, and what was decided about it."""
-
-    volumes: int = 60
-    sessions: int = 1
-    decided: str = "nothing"
-
-    @property
-    def left_out(self) -> tuple[str, ...]:
-        return ("04",) if self.decided == "one rejected" else ()
-
-
-SHAPES = {
-    "one short scan, one person rejected": Shape(volumes=40, decided="one rejected"),
-    "one scan, all accepted": Shape(decided="all accepted"),
-    "two sessions": Shape(sessions=2),
-}
-
-
-@dataclass(frozen=True)
-class Truth:
-    """A dataset with voxels and the table of people, and the series (T, P) that were put into the voxels."""
-
-    bids: Path
-    series: dict[Scan, np.ndarray]
-
-    def scores(self) -> dict[str, float]:
-        table = pd.read_csv(self.bids / "participants.tsv", sep="\t")
-        return dict(zip(table["participant_id"].str.removeprefix("sub-"), table[SCORE], strict=True))
-
-
-def make_truth(folder: Path, shape: Shape) -> Truth:
-    design = DemoDesign.tiny(subjects=PEOPLE, sessions=shape.sessions, volumes=shape.volumes, noise=0, nuisance=0)
-    known = make_dataset(folder / "bids", design)
-    scans = [tuple(name.split("_")[:2]) for name in known.recordings]
-    labels = [(person.removeprefix("sub-"), session.removeprefix("ses-")) for person, session in scans]
-    return Truth(folder / "bids", dict(zip(labels, known.painted, strict=True)))
-
-
-def flattened(series: np.ndarray) -> np.ndarray:
-    """FC^alpha, from the series by numpy alone."""
-    return power(np.corrcoef(series.T))
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory) -> tuple[Path, Series]:
+    """A dataset with voxels and the table of people, and the series that were put into the voxels."""
+    folder = tmp_path_factory.mktemp("doors") / "bids"
+    known = make_dataset(folder, DemoDesign.tiny(subjects=8, sessions=2, volumes=60, noise=0, nuisance=0))
+    scans = [tuple(part.partition("-")[2] for part in name.split("_")[:2]) for name in known.recordings]
+    return folder, dict(zip(scans, known.painted, strict=True))
 
 
 def power(fc: np.ndarray) -> np.ndarray:
     values, vectors = np.linalg.eigh(fc)
     values[values <= 1e-10 * values.max()] = 0
-    return (vectors * values**ALPHA) @ vectors.T
+    return ((vectors * values**ALPHA) @ vectors.T)[np.triu_indices(len(fc), 1)]
 
 
-def features_of(truth: Truth, person: str) -> np.ndarray:
+def features_of(series: Series, person: str) -> np.ndarray:
     """Edges of FC^alpha of a person: sessions are averaged as Fisher z, as the preset ``paper`` does."""
-    fc = [np.corrcoef(series.T) for (label, _), series in truth.series.items() if label == person]
+    fc = [np.corrcoef(values.T) for (label, _), values in series.items() if label == person]
     with np.errstate(divide="ignore"):
         mean = np.tanh(np.mean([np.arctanh(one) for one in fc], axis=0))
     np.fill_diagonal(mean, 1)
-    return power(mean)[np.triu_indices(len(mean), 1)]
+    return power(mean)
 
 
 def ridge(rows: np.ndarray, target: np.ndarray, new: np.ndarray, penalty: float) -> np.ndarray:
@@ -100,83 +61,41 @@ def ridge(rows: np.ndarray, target: np.ndarray, new: np.ndarray, penalty: float)
     return other @ known.T @ weights + target.mean()
 
 
-# ---------------------------------------------------------------------------------------------------- ways in
+# Ways in: each gives the options by which the group level is told of the source
 
 
-@dataclass(frozen=True)
-class Entered:
-    """An output folder, what it was made from, and the options by which the group level is told of the source."""
-
-    bids: Path
-    out: Path
-    truth: Truth
-    shape: Shape
-    options: tuple[str, ...] = ()
-
-    @property
-    def people(self) -> list[str]:
-        return sorted({label for label, _ in self.truth.series} - set(self.shape.left_out))
-
-    def scans(self) -> list[Scan]:
-        return [scan for scan in sorted(self.truth.series) if scan[0] not in self.shape.left_out]
+def by_fmriprep(folder: Path, series: Series) -> tuple[str, ...]:
+    words = ("--atlas", "builtin", *PLAIN, "--min-time", "30", "--nprocs", "1", "--quiet")
+    assert run_app(folder / "bids", folder / "out", *words).code == 0
+    return ()
 
 
-def participant(bids: Path, out: Path, *options: str) -> None:
-    run = run_app(bids, out, "--atlas", "builtin", *PLAIN, "--min-time", "30", "--nprocs", "1", "--quiet", *options)
-    assert run.code == 0, run.err
+def by_xcpd(folder: Path, series: Series) -> tuple[str, ...]:
+    root = described(folder / "xcp_d", "xcp_d")
+    for (label, session), values in series.items():
+        stem = root / f"sub-{label}/ses-{session}/func" / f"sub-{label}_ses-{session}_task-rest_space-fsLR_seg-Toy"
+        stem.parent.mkdir(parents=True)
+        names = [f"Area{number}" for number in range(values.shape[1])]
+        pd.DataFrame(values, columns=names).to_csv(f"{stem}_stat-mean_timeseries.tsv", sep="\t", index=False)
+        Path(f"{stem}_stat-mean_timeseries.json").write_text(json.dumps({"RepetitionTime": TR}))
+    return ("-d", f"xcpd={root}")
 
 
-def by_fmriprep(folder: Path, truth: Truth, shape: Shape) -> Entered:
-    participant(truth.bids, folder / "out")
-    return Entered(truth.bids, folder / "out", truth, shape)
-
-
-def people_only(folder: Path, truth: Truth) -> Path:
-    bids = folder / "people"
-    bids.mkdir(parents=True)
-    shutil.copy(truth.bids / "participants.tsv", bids / "participants.tsv")
-    return bids
-
-
-def by_xcpd(folder: Path, truth: Truth, shape: Shape) -> Entered:
-    root = folder / "xcp_d"
-    root.mkdir(parents=True)
-    about = {"Name": "xcp_d", "BIDSVersion": "1.9.0", "DatasetType": "derivative", "GeneratedBy": [{"Name": "xcp_d"}]}
-    (root / "dataset_description.json").write_text(json.dumps(about))
-    for (label, session), series in truth.series.items():
-        func = root / f"sub-{label}" / f"ses-{session}" / "func"
-        func.mkdir(parents=True)
-        stem = f"sub-{label}_ses-{session}_task-rest_space-fsLR_seg-Toy_stat-mean_timeseries"
-        names = [f"Area{number}" for number in range(series.shape[1])]
-        pd.DataFrame(series, columns=names).to_csv(func / f"{stem}.tsv", sep="\t", index=False)
-        (func / f"{stem}.json").write_text(json.dumps({"RepetitionTime": TR}))
-    return Entered(people_only(folder, truth), folder / "out", truth, shape, options=("-d", f"xcpd={root}"))
-
-
-def by_cpac(folder: Path, truth: Truth, shape: Shape) -> Entered:
+def by_cpac(folder: Path, series: Series) -> tuple[str, ...]:
     """ABIDE as C-PAC left it: one session, no repetition time."""
     root = folder / "Outputs" / "cpac" / "filt_noglobal" / "rois_toy"
     root.mkdir(parents=True)
-    for (label, _), series in truth.series.items():
-        header = "\t".join(f"#{number + 1}" for number in range(series.shape[1]))
-        np.savetxt(root / f"{label}_rois_toy.1D", series, delimiter="\t", header=header, comments="")
-    return Entered(
-        people_only(folder, truth), folder / "out", truth, shape, options=("-d", f"cpac={folder / 'Outputs' / 'cpac'}")
-    )
+    for (label, _), values in series.items():
+        header = "\t".join(f"#{number + 1}" for number in range(values.shape[1]))
+        np.savetxt(root / f"{label}_rois_toy.1D", values, delimiter="\t", header=header, comments="")
+    return ("-d", f"cpac={folder / 'Outputs' / 'cpac'}")
 
 
-def by_list(folder: Path, truth: Truth, shape: Shape, kind: str = "series") -> Entered:
+def by_list(folder: Path, series: Series, kind: str = "series") -> tuple[str, ...]:
     """Every second file is text and the others are arrays; the table states no repetition time."""
-    source = write_list(folder, truth.series, kind)
-    return Entered(people_only(folder, truth), folder / "out", truth, shape, options=source)
-
-
-def write_list(folder: Path, scans: dict[Scan, np.ndarray], kind: str) -> tuple[str, str]:
-    """Write series or their matrices and the list of them; return the option that names it."""
-    folder.mkdir(parents=True, exist_ok=True)
     rows = []
-    for number, ((label, session), series) in enumerate(scans.items()):
-        values = series if kind == "series" else np.corrcoef(series.T)
+    for number, ((label, session), values) in enumerate(series.items()):
+        values = values if kind == "series" else np.corrcoef(values.T)
         path = folder / f"{label}{session}{'.1D' if number % 2 else '.npy'}"
         np.savetxt(path, values, fmt="%.17g") if number % 2 else np.save(path, values)
         rows.append({"participant_id": f"sub-{label}", "session_id": session, "path": path.name, "kind": kind})
@@ -184,209 +103,193 @@ def write_list(folder: Path, scans: dict[Scan, np.ndarray], kind: str) -> tuple[
     return ("-d", f"list={folder / 'list.tsv'}")
 
 
-def by_list_of_matrices(folder: Path, truth: Truth, shape: Shape) -> Entered:
-    return by_list(folder, truth, shape, "matrix")
+def by_list_of_matrices(folder: Path, series: Series) -> tuple[str, ...]:
+    return by_list(folder, series, "matrix")
 
 
-WAYS_IN: dict[str, Callable[[Path, Truth, Shape], Entered]] = {
-    "fMRIPrep": by_fmriprep,
-    "XCP-D": by_xcpd,
-    "C-PAC": by_cpac,
-    "list of series": by_list,
-    "list of matrices": by_list_of_matrices,
+WAYS: dict[Callable[[Path, Series], tuple[str, ...]], str] = {
+    by_fmriprep: "ab",
+    by_xcpd: "ab",
+    by_cpac: "a",
+    by_list: "ab",
+    by_list_of_matrices: "a",
 }
+"""Ways in, and the sessions that go by them."""
+GROUP = ("--min-time", 30, "--folds", 2, "--inner-folds", 2, "--repeats", 1, "--permutations", 0, "--nprocs", 1)
+GROUP += ("--preset", "paper", "--quiet", "--targets", SCORE, "--representations", "fc_power", "--name", "doors")
 
 
-@cache
-def truth_of(folder: Path, volumes: int, sessions: int) -> Truth:
-    return make_truth(folder / f"truth_{volumes}_{sessions}", Shape(volumes, sessions))
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_in_leads_to_right_numbers(way, truth, tmp_path):
+    bids, everything = truth
+    shutil.copytree(bids, tmp_path / "bids") if way is by_fmriprep else (tmp_path / "bids").mkdir()
+    shutil.copy(bids / "participants.tsv", tmp_path / "bids" / "participants.tsv")
+    series = {scan: values for scan, values in everything.items() if scan[1] in WAYS[way]}
+    source, out = way(tmp_path, series), tmp_path / "out"
+    out.mkdir(exist_ok=True)
+    (out / "exclude.tsv").write_text(f"participant_id\tdecision\nsub-{REJECTED}\treject\n")
+    series = {scan: values for scan, values in series.items() if scan[0] != REJECTED}
+
+    def group(*options: str) -> Told:
+        return run(tmp_path / "bids", out, "group", *GROUP, *source, *options)
+
+    predicts(group, out, series, tmp_path / "bids" / "participants.tsv")
+    applies_a_model(out, series)
+    identifies(group, out, series)
 
 
-def enter(folder: Path, way: str, shape: Shape) -> Entered:
-    """Bring the eight people in by one way, and write the decisions about them."""
-    truth = truth_of(folder, shape.volumes, shape.sessions)
-    entered = WAYS_IN[way](folder / way.replace(" ", "_") / f"{shape.volumes}_{shape.sessions}", truth, shape)
-    decide(entered)
-    return entered
-
-
-def decide(entered: Entered) -> None:
-    labels = sorted({label for label, _ in entered.truth.series})
-    decision = {"nothing": {}, "one rejected": dict.fromkeys(entered.shape.left_out, "reject")}
-    decision["all accepted"] = dict.fromkeys(labels, "accept")
-    rows = [f"sub-{label}\t{word}\n" for label, word in decision[entered.shape.decided].items()]
-    if rows:
-        entered.out.mkdir(parents=True, exist_ok=True)
-        (entered.out / "exclude.tsv").write_text("participant_id\tdecision\n" + "".join(rows))
-
-
-QUICK = ("--min-time", "30", "--folds", "2", "--inner-folds", "2", "--repeats", "1", "--permutations", "0")
-QUICK += ("--preset", "paper")
-GROUP = (*QUICK, "--targets", SCORE, "--quiet", "--nprocs", "1", "--representations", "fc_power")
-
-
-def group(entered: Entered, *options: object, analyses: tuple[str, ...] = ("prediction",)) -> Told:
-    return run(
-        entered.bids, entered.out, "group", *GROUP, *entered.options, "--analyses", *analyses, *options,
-        "--name", "doors",
-    )  # fmt: skip
-
-
-def predicts(entered: Entered) -> str:
-    """The group level: the score of people who are held out is that of a ridge regression by numpy."""
-    ended = group(entered, "--save-models", "--accept-no-skill")
-    if ended.code:
-        return ended.err
-    results = entered.out / "group" / "doors"
+def predicts(group: Callable[..., Told], out: Path, series: Series, people: Path) -> None:
+    """The score of people who are held out is that of a ridge regression by numpy."""
+    ended = group("--analyses", "prediction", "--save-models", "--accept-no-skill")
+    assert ended.code == 0, ended.err
+    results = out / "group" / "doors"
     written, folds = table(results / "predictions.tsv"), table(results / "folds.tsv")
     penalties = table(results / "prediction.tsv").set_index("fold")["penalty"]
-    assert sorted(written["participant_id"].str.removeprefix("sub-")) == entered.people
-    scores = entered.truth.scores()
+    assert sorted(written["participant_id"]) == sorted({f"sub-{label}" for label, _ in series})
+    scores = table(people).set_index("participant_id")[SCORE]
     for fold, of_fold in folds.groupby("fold"):
-        train, test = (
-            of_fold.loc[of_fold["role"] == role, "participant_id"].str.removeprefix("sub-").tolist()
-            for role in ("train", "test")
-        )
-        rows, new = (np.array([features_of(entered.truth, label) for label in each]) for each in (train, test))
-        expected = ridge(rows, np.array([scores[label] for label in train]), new, penalties[fold])
+        train, test = (of_fold.loc[of_fold["role"] == role, "participant_id"].tolist() for role in ("train", "test"))
+        rows, new = (np.array([features_of(series, name[4:]) for name in each]) for each in (train, test))
+        expected = ridge(rows, scores[train].to_numpy(), new, penalties[fold])
         own = written[written["fold"] == fold].set_index("participant_id")["predicted"]
-        np.testing.assert_allclose(own[[f"sub-{label}" for label in test]], expected, atol=1e-5)
-    return ""
+        np.testing.assert_allclose(own[test], expected, atol=1e-5)
 
 
-def applies_a_model(entered: Entered) -> str:
+def applies_a_model(out: Path, series: Series) -> None:
     """A model of these people, applied to their scans: what its weights give; nothing of who is rejected."""
-    models = list((entered.out / "group" / "doors" / "models").glob("*fc-power*"))
-    ended = run("predict", *models, entered.out, "--accept-no-skill")
-    rejected = {f"sub-{label}" for label in entered.shape.left_out if entered.shape.decided == "one rejected"}
-    if ended.code != (4 if rejected else 0):
-        return ended.err
-    with np.load(models[0] / "weights.npz") as arrays:
+    (model,) = (out / "group" / "doors" / "models").glob("*fc-power*")
+    ended = run("predict", model, out, "--accept-no-skill")
+    assert ended.code == 4, ended.err
+    with np.load(model / "weights.npz") as arrays:
         weights, level = arrays["weights"][:, 0], float(arrays["intercept"][0])
-    found = table(next((entered.out / "group" / "predicted").glob("target-*[!e].tsv")))
-    assert (found["state"] == np.where(found["participant_id"].isin(rejected), "refused", "predicted")).all()
+    found = table(next((out / "group" / "predicted").glob("target-*[!e].tsv")))
+    is_rejected = found["participant_id"] == f"sub-{REJECTED}"
+    assert (found["state"] == np.where(is_rejected, "refused", "predicted")).all()
     own = found.set_index(["participant_id", "session"])["prediction"]
-    for label, session in entered.scans():
-        edges = flattened(entered.truth.series[label, session])
-        edges = edges[np.triu_indices(len(edges), 1)]
+    for (label, _), values in series.items():
+        edges = power(np.corrcoef(values.T))
         edges = (edges - edges.mean()) / np.linalg.norm(edges - edges.mean())
-        rows = own.loc[f"sub-{label}"]
-        assert np.isclose(rows, edges @ weights + level, atol=1e-5).any(), (label, session)
-    return ""
+        assert np.isclose(own.loc[f"sub-{label}"], edges @ weights + level, atol=1e-5).any(), label
 
 
-def identifies(entered: Entered) -> str:
-    """Identification across sessions: nearest neighbours by numpy."""
-    ended = group(entered, analyses=("fingerprinting",))
-    if ended.code:
-        return ended.err
-    edges = {}
-    for scan, series in entered.truth.series.items():
-        matrix = flattened(series)
-        edges[scan] = matrix[np.triu_indices(len(matrix), 1)]
-    one, other = (np.array([edges[label, session] for label in entered.people]) for session in "ab")
-    similarity = np.corrcoef(one, other)[: len(one), len(one) :]
-    right = np.arange(len(one))
+def identifies(group: Callable[..., Told], out: Path, series: Series) -> None:
+    """Identification across sessions: nearest neighbours by numpy; with one session a sentence."""
+    ended = group("--analyses", "fingerprinting", "--replace")
+    if not any(session == "b" for _, session in series):
+        assert ended.code == 3
+        assert "Fingerprinting needs two sessions of the same people" in ended.err
+        return
+    assert ended.code == 0, ended.err
+    people = sorted({label for label, _ in series})
+    one, other = (np.array([power(np.corrcoef(series[label, session].T)) for label in people]) for session in "ab")
+    similarity, right = np.corrcoef(one, other)[: len(people), len(people) :], np.arange(len(people))
     expected = np.mean([(similarity.argmax(axis) == right).mean() for axis in (0, 1)])
-    found = table(entered.out / "group" / "doors" / "identification.tsv").set_index("representation")
+    found = table(out / "group" / "doors" / "identification.tsv").set_index("representation")
     assert found.loc["fc_power", "accuracy"] == expected
-    return ""
 
 
-def trains(entered: Entered) -> str:
-    """Pack, train and embed: the pack holds the series, and each series gets the vector that the encoder gives."""
-    words = ("--steps", "2", "--batch-size", "4", "--architecture", "d=16", "layers=1", "heads=2", "--quiet")
-    window = ("--window", "30", "--held-out", "0.3", "--accept-unproven", "--dataset-name", "study")
-    ended = run(entered.bids, entered.out, "pretrain", *words, *window)
-    if ended.code:
-        return ended.err
-    return _packed(entered) or _embedded(entered)
-
-
-def _packed(entered: Entered) -> str:
-    corpus = entered.out / "corpus"
-    rows = pd.read_csv(corpus / "recordings.tsv", sep="\t", dtype={"subject": str})
-    assert len(rows) == len(entered.scans())
-    for row in rows.itertuples():
-        known = _scan(entered, row.subject, row.session)
-        with safe_open(corpus / f"series-{row.shard:05d}.safetensors", "np") as shard:
-            packed = shard.get_slice("series")[row.offset : row.offset + row.T]
-        np.testing.assert_allclose(packed, (known - known.mean(0)) / known.std(0, ddof=1), atol=2e-3)
-    return ""
-
-
-def _scan(entered: Entered, label: str, session: str) -> np.ndarray:
-    own = [
-        series
-        for (person, letter), series in entered.truth.series.items()
-        if person == label and letter in (session, "a")
-    ]
-    return entered.truth.series.get((label, session), own[0])
-
-
-def _embedded(entered: Entered) -> str:
-    from fcpower_bids.encoders import load_encoder
-
-    weights = entered.out / "encoder" / "model"
-    ended = group(entered, "--encoder", "fbert", "--encoder-weights", weights, "--representations", "embedding")
-    if ended.code:
-        return ended.err
-    vectors = sorted(entered.out.rglob("*_embedding.tsv"))
-    assert len(vectors) == len(entered.scans())
-    encoder = load_encoder("fbert", weights)
-    for path in vectors:
-        stem = path.name.partition("_desc-")[0]
-        series = next(path.parent.glob(f"{stem}_stat-mean_timeseries.[nt][ps][yv]"))
-        names = json.loads(series.with_suffix(".json").read_text()).get("Columns")
-        values = np.load(series) if series.suffix == ".npy" else pd.read_csv(series, sep="\t")
-        names = names or list(values.columns)
-        expected = encoder.embed([np.asarray(values)], names, float("nan"))[0]
-        np.testing.assert_allclose(table(path).to_numpy()[0], expected, atol=1e-5)
-    return ""
-
-
-WAYS_ON: dict[str, Callable[[Entered], str]] = {
-    "group": predicts,
-    "models then predict": applies_a_model,
-    "identify": identifies,
-    "pack, pretrain, embed": trains,
-}
-
-
-ONE_SCAN = "Fingerprinting needs two sessions of the same people"
-NO_SERIES = "holds matrices and no series"
-SHORT, ACCEPTED, TWO = SHAPES
-MODELLED, TRAINED = ("group", "models then predict"), "pack, pretrain, embed"
-WALKS = {
-    ("fMRIPrep", TWO): ("identify", *MODELLED, TRAINED),
-    ("XCP-D", ACCEPTED): MODELLED,
-    ("C-PAC", SHORT): ("identify",),
-    ("C-PAC", ACCEPTED): (*MODELLED, TRAINED),
-    ("list of series", SHORT): MODELLED,
-    ("list of series", TWO): ("identify",),
-    ("list of matrices", SHORT): (*MODELLED, TRAINED),
-}
-"""Ways on from a way in with a shape: training takes long, and reads what all ways in write alike."""
-
-
-def why_not(way_in: str, way_on: str, sessions: int) -> str:
-    """What a cell says in place of numbers; nothing where it has them."""
-    if way_on == "identify" and sessions == 1:
-        return ONE_SCAN
-    if way_on == "pack, pretrain, embed" and way_in == "list of matrices":
-        return NO_SERIES
-    return ""
+STAGES = Path(__file__).parents[2] / "examples" / "stages"
+UPPER = np.triu_indices(400, 1)
+EXPONENT = 0.35
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("doors")
+def series():
+    with np.load(STAGES / "series.npz", allow_pickle=False) as archive:
+        return {key: archive[key].astype(float) for key in archive.files if key != "parcels"}
 
 
-@pytest.mark.parametrize(("way_in", "shape"), WALKS)
-def test_every_way_on_ends_in_right_numbers_or_says_why_not(way_in, shape, folder):
-    entered = enter(folder, way_in, SHAPES[shape])
-    for way_on in WALKS[way_in, shape]:
-        said, expected = WAYS_ON[way_on](entered), why_not(way_in, way_on, SHAPES[shape].sessions)
-        assert (expected in said) if expected else not said, f"{way_in}, {way_on}: {said}"
-        assert "internal error" not in said
+def identification(features):
+    """Mean of both directions; ``features`` by scan."""
+    people = sorted({key.split("_")[0] for key in features})
+    first, second = (np.array([features[f"{one}_{day}"] for one in people]) for day in ("ses-1", "ses-2"))
+    across = np.corrcoef(first, second)[: len(people), len(people) :]
+    return np.mean([across.argmax(axis=axis) == np.arange(len(people)) for axis in (0, 1)])
+
+
+def test_the_series_are_those_of_the_source(shared, series):
+    with np.load(shared / "data" / "stages" / "timeseries.npz", allow_pickle=False) as source:
+        assert len(series) == 74
+        for key, values in series.items():
+            own = source[key][:, :400].astype(float)
+            standard = (own - own.mean(axis=0)) / own.std(axis=0)
+            np.testing.assert_allclose(values / 1000, standard, atol=0.00051)
+        twice = {key.split("_")[0] for key in source.files if key.endswith("ses-2")}
+    assert {key.split("_")[0] for key in series} == twice
+
+
+def test_identification_of_37_people_is_the_published_one(series, tmp_path):
+    source = ("-d", f"list={STAGES / 'list.tsv'}")
+    ended = run(STAGES, tmp_path / "out", "group", *source, "--analyses", "fingerprinting", "--nprocs", "2")
+    assert ended.code == 0, ended.err
+    found = table(tmp_path / "out" / "group" / "identification.tsv").set_index("representation")
+    written = found["accuracy"]
+    cells = [
+        f"{100 * row['accuracy']:.0f} % ({100 * row['ci_low']:.0f} to {100 * row['ci_high']:.0f})"
+        for _, row in found.iterrows()
+    ]
+    readme = (STAGES.parents[1] / "README.md").read_text(encoding="utf-8").replace("**", "")
+    assert " | ".join(cells) in readme, "the interval that the README states"
+    connectomes = {key: np.corrcoef(values, rowvar=False) for key, values in series.items()}
+    key = min(connectomes)
+    (path,) = (tmp_path / "out").rglob(f"{key.replace('_', '*')}*_stat-mean_timeseries.npy")
+    np.testing.assert_allclose(read_connectome(path), connectomes[key], rtol=0, atol=1e-12)
+    assert written["fc"] == pytest.approx(identification({k: m[UPPER] for k, m in connectomes.items()}))
+    assert written["fc"] == pytest.approx(0.838, abs=5e-4)
+    raised = {key: spectral_power(matrix, EXPONENT)[UPPER] for key, matrix in connectomes.items()}
+    assert written["fc_power"] == identification(raised) == 1
+
+
+@pytest.fixture(scope="module")
+def painted(painted_people):
+    return painted_people / "out"
+
+
+def test_painted_people_have_their_own_connectomes(painted, series):
+    """Cleaning takes the invented artefacts out, and its filter the ends of the band."""
+    found = {}
+    for path in painted.glob("sub-*/ses-*/func/*_stat-pearsoncorrelation_relmat.tsv"):
+        key = "_".join(path.name.split("_")[:2])
+        found[key] = read_matrix(path)[0]
+        true = np.corrcoef(series[key], rowvar=False)
+        assert np.corrcoef(found[key][UPPER], true[UPPER])[0, 1] > 0.8
+    assert len(found) == 4
+    assert identification({key: spectral_power(matrix, EXPONENT)[UPPER] for key, matrix in found.items()}) == 1
+
+
+# Views of the head
+
+
+@pytest.fixture
+def root(painted_people, tmp_path):
+    """A copy of the painted people with one recording each."""
+    return shutil.copytree(painted_people / "in", tmp_path / "bids", ignore=shutil.ignore_patterns("ses-2"))
+
+
+def images(root, person="001"):
+    atlas = next(root.glob("atlas/*_dseg.nii.gz"))
+    bold = next(root.glob(f"derivatives/**/sub-{person}_ses-1*_desc-preproc_bold.nii.gz"))
+    return bold, bold.with_name(bold.name.replace("preproc_bold", "brain_mask")), atlas
+
+
+def rewrite(path, change):
+    image = nib.load(path)
+    nib.save(nib.Nifti1Image(change(np.asanyarray(image.dataobj).copy()), image.affine, image.header), path)
+
+
+def flip_the_atlas(root):
+    rewrite(images(root)[2], lambda values: values[::-1])
+
+
+def process(root, *options):
+    words = ("participant", "--atlas", images(root)[2], "--nprocs", "2", "--quiet", *options)
+    return run(root, root.parent / "out", *words)
+
+
+def test_an_atlas_whose_left_is_on_the_right_is_refused(root, tmp_path):
+    flip_the_atlas(root)
+    ended = process(root)
+    assert ended.code == 2
+    assert images(root)[2].name in ended.err
+    assert "is flipped: the parcels that are named left lie on the right" in ended.err
+    assert not list((tmp_path / "out").glob("sub-*"))

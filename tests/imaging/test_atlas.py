@@ -24,10 +24,8 @@ from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.imaging import templateflow as templateflow_atlases
 from fcpower_bids.imaging.atlas import load_atlas, prefetch_atlases
 from fcpower_bids.imaging.atlas_files import (
-    declared_atlases,
     hemisphere_of,
     network_of,
-    parse_name,
     read_atlas_table,
     unique_names,
 )
@@ -94,23 +92,6 @@ def test_templateflow_by_file_name_without_network_or_client(home):
     assert atlas.licence == "MIT"
     assert "TemplateFlow" in atlas.source
     assert len(list(home.parent.rglob("*"))) == 3, "nothing is unpacked into the home"
-
-
-def test_offline_says_how_to_prefetch(tmp_path):
-    with pytest.raises(DatasetError, match=r"desc-400Parcels7Net.*resolution.*prefetch.*TEMPLATEFLOW_HOME"):
-        load_atlas("Schaefer400", SPACE)
-    assert not (tmp_path / "templateflow").exists()
-
-
-def test_offline_nobody_is_asked_and_a_network_that_never_answers_does_not_hang(monkeypatch):
-    monkeypatch.setattr(templateflow_atlases, "SECONDS", 0.1)
-    monkeypatch.setattr(templateflow_atlases, "_fetch", FETCH)
-    with pytest.raises(TimeoutError, match=r"within 0\.1 s"):
-        FETCH(["any"], SPACE)
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("the client was started"))
-    monkeypatch.setenv("FCPOWER_OFFLINE", "1")
-    with pytest.raises(DatasetError, match="FCPOWER_OFFLINE is set"):
-        load_atlas("Schaefer400", SPACE)
 
 
 THALAMUS = "MIAL67ThalamicNuclei"
@@ -186,22 +167,6 @@ def test_prefetch_writes_checksums_that_are_checked(store, tmp_path):
         prefetch_atlases(["templateflow:Toy_desc-th25"], [SPACE], folder)
 
 
-def test_a_part_that_templateflow_lacks_says_where_to_get_it(home, tmp_path):
-    with pytest.raises(UsageError, match=r"TianS3 in space.*--atlas-dir\..*yetianmed"):
-        load_atlas("Schaefer150", SPACE, cache=tmp_path)
-
-
-def test_prefetch_of_what_templateflow_lacks(tmp_path):
-    with pytest.raises(UsageError, match="TemplateFlow has no 'TianS3'"):
-        prefetch_atlases(["TianS3"], [SPACE], tmp_path)
-    with pytest.raises(UsageError, match="TemplateFlow has no 'Schaefer400' in fsaverage"):
-        prefetch_atlases(["Schaefer400"], ["fsaverage"], tmp_path)
-    with pytest.raises(UsageError, match="no atlas 'Shaefer400'"):
-        prefetch_atlases(["Shaefer400"], [SPACE], tmp_path)
-    with pytest.raises(UsageError, match="'builtin' comes with the program: there is nothing to fetch"):
-        prefetch_atlases(["builtin"], [SPACE], tmp_path)
-
-
 def answer_in_this_process(monkeypatch, answer):
     """Let the program that fetches an address run here, with this answer of the network."""
 
@@ -241,26 +206,11 @@ def test_prefetch_for_cifti_is_from_the_authors_and_found_by_name(monkeypatch, t
     assert atlas.networks == ("Vis",) * 4
 
 
-def test_prefetch_for_cifti_refuses_a_login_page_and_says_what_to_do_without_network(monkeypatch, tmp_path):
-    with pytest.raises(DatasetError, match=r"400Parcels_7Networks_order.*could not be fetched.*--atlas-dir"):
-        prefetch_atlases(["Schaefer400"], ["fsLR"], tmp_path / "a")
+def test_prefetch_for_cifti_refuses_a_login_page(monkeypatch, tmp_path):
     answer_in_this_process(monkeypatch, lambda *_, **__: io.BytesIO(b"<html>please log in</html>"))
     with pytest.raises(DatasetError, match="login portal"):
         prefetch_atlases(["Schaefer400"], ["fsLR"], tmp_path / "a")
     assert not list((tmp_path / "a").rglob("*.nii"))
-
-
-def test_declarations_are_complete_and_name_outputs_differently():
-    declared = declared_atlases()
-    assert {f"Schaefer{n}" for n in (100, 200, 300, 400, 450, 500, 600, 800, 1000)} <= set(declared)
-    assert declared["Schaefer400x17"].templateflow == {"atlas": "Schaefer2018", "desc": "400Parcels17Networks"}
-    assert declared["Schaefer450"].parts == ("TianS3", "Schaefer400")
-    assert len({one.entities for one in declared.values()}) == len(declared)
-    for one in declared.values():
-        assert one.citation != "n/a"
-        assert one.licence != "n/a"
-        assert all(value.isalnum() for _, value in one.entities)
-        assert one.templateflow or all(part in declared for part in one.parts) or one.where
 
 
 # ------------------------------------------------------------------------------------------------- files and tables
@@ -295,12 +245,8 @@ def test_a_table_given_after_a_colon_rules(tmp_path, caplog):
     [
         ("index\tname\n", "has no rows"),
         ("name\nfoo\n", "no column 'index'"),
-        ("index\tcolor\n1\tred\n", "no column 'name'"),
-        ("index,name\n1,foo\n", "no column 'index'"),
         ("index\tname\n1\ta\n1\tb\n", "label 1 more than once"),
         ("index\tname\n0\tLeft Frontal Pole\n1\tRight\n", "0 is the background"),
-        ("index\tname\n-3\ta\n", "background"),
-        ("index\tname\n0\tBackground\n", "no parcels"),
         ("index\tname\n77\tnowhere\n", "No label of"),
     ],
 )
@@ -336,28 +282,12 @@ def test_names_are_unique_and_one_per_parcel(names):
         ("17Networks_RH_ContA_IPS_1", "ContA", "R"),
         ("HIP-head-l-rh", "n/a", "R"),
         ("R_Thal", "n/a", "R"),
-        ("Caudate L", "n/a", "L"),
-        ("left-caudate", "n/a", "L"),
         ("Relay-lateral", "n/a", "n/a"),
-        ("brainstem", "n/a", "n/a"),
     ],
 )
 def test_network_and_hemisphere_are_read_from_names(name, network, hemisphere):
     assert network_of(name) == network
     assert hemisphere_of(name) == hemisphere
-
-
-@pytest.mark.parametrize(
-    ("name", "entities"),
-    [
-        ("tpl-X_atlas-HOSPA_desc-th25_res-02_dseg.nii.gz", (("atlas", "HOSPAth25"),)),
-        ("tpl-X_atlas-A_seg-7n_scale-400_dseg.dlabel.nii", (("atlas", "A"), ("seg", "7n"), ("scale", "400"))),
-        ("tpl-X_res-02_dseg.nii", (("atlas", "tplXres02dseg"),)),
-        ("Glasser_space-X.nii.gz", (("atlas", "Glasser"),)),
-    ],
-)
-def test_entities_from_file_names(tmp_path, name, entities):
-    assert parse_name(tmp_path / name).entities == entities
 
 
 def test_wrong_space_and_wrong_kind(tmp_path):
@@ -368,17 +298,8 @@ def test_wrong_space_and_wrong_kind(tmp_path):
         load_atlas(str(image), OTHER, cifti=True)
     with pytest.raises(UsageError, match="does not exist"):
         load_atlas(str(tmp_path / "none.nii.gz"), SPACE)
-    with pytest.raises(UsageError, match="dlabel"):
-        load_atlas("Schaefer400", "fsLR", cifti=True)
-    with pytest.raises(UsageError, match=f"only in {SPACE}, {OTHER}"):
-        load_atlas("Schaefer400", "MNIPediatricAsym")
-
-
-def test_unknown_names_get_a_suggestion():
     with pytest.raises(UsageError, match="Did you mean Schaefer400"):
         load_atlas("Shaefer400", SPACE)
-    with pytest.raises(UsageError, match="no atlas 'what is this'"):
-        load_atlas("what is this", SPACE)
 
 
 # -------------------------------------------------------------------------------------------------------- datasets
@@ -408,17 +329,6 @@ def test_a_dataset_with_a_selector(dataset):
     assert load_atlas("atlas-Toy_scale-3", SPACE, [dataset]) == atlas
 
 
-def test_a_dataset_lists_what_it_has(dataset):
-    with pytest.raises(UsageError, match=r"several atlases.*Toy_scale-2, Toy_scale-3"):
-        load_atlas(str(dataset), SPACE)
-    with pytest.raises(UsageError, match=r"several atlases.*Toy_scale-2, Toy_scale-3"):
-        load_atlas("Toy", SPACE, [dataset])
-    with pytest.raises(UsageError, match=f"no NIfTI label image.*Solo in {OTHER}; Toy_scale-2 in {SPACE}"):
-        load_atlas(f"{dataset}:Solo", SPACE)
-    with pytest.raises(UsageError, match="does not select an atlas"):
-        load_atlas(f"{dataset}:To/y", SPACE)
-
-
 # ---------------------------------------------------------------------------------------------------------- merging
 
 
@@ -441,7 +351,9 @@ def test_merging_keeps_order_and_never_overwrites(parts, tmp_path, caplog):
     labels = np.asarray(nibabel.load(atlas.image).dataobj)
     np.testing.assert_array_equal(labels.flat[:18], np.repeat([2, 1, 3, 4, 5], [4, 4, 2, 4, 4]))
     assert "2 voxels are claimed by several" in caplog.text
-    assert "2 voxels claimed by several" in atlas.source
+    with gzip.open(atlas.image) as stream:
+        stream.read()
+        assert stream.mtime == 0, "no time in it: an array job writes the same file"
     assert read_atlas_table(atlas.image.with_name(atlas.image.name.replace(".nii.gz", ".tsv"))).names == atlas.names
 
 
@@ -477,21 +389,6 @@ def test_merging_dlabels(tmp_path):
 # ------------------------------------------------------------------------------------------------------ real atlases
 
 
-def test_short_names_resolve_in_the_reference_atlases(shared, tmp_path):
-    folder = shared / "atlases"
-    for space in (SPACE, OTHER):
-        cortex = load_atlas("Schaefer400", space, [folder])
-        assert cortex.n_parcels == 400
-        assert cortex.networks.count("Vis") == 61
-        both = load_atlas("Schaefer450", space, [folder])
-        assert both.entities == (("atlas", "Schaefer2018TianS3"), ("seg", "7n"), ("scale", "450"))
-        assert both.networks[:50] == ("Subcortex",) * 50
-        assert both.names[50:] == cortex.names
-    surface = load_atlas("Schaefer450", "fsLR", [folder], cifti=True)
-    assert surface.names == both.names
-    assert load_atlas(f"{folder}:Schaefer2018_seg-7n_scale-400", OTHER).labels == cortex.labels
-
-
 def test_merged_parts_equal_the_published_merge(shared, tmp_path):
     """Tian S3 cut from the reference and merged with Schaefer 400 gives its 450 parcels back, image and names."""
     folder = shared / "atlases"
@@ -513,10 +410,3 @@ def test_merged_parts_equal_the_published_merge(shared, tmp_path):
     for attribute in ("entities", "labels", "names", "networks", "hemispheres"):
         assert getattr(merged, attribute) == getattr(whole, attribute), attribute
     np.testing.assert_array_equal(np.asarray(nibabel.load(merged.image).dataobj), labels)
-
-
-def test_gzip_of_a_merge_has_no_time_in_it(parts, tmp_path):
-    atlas = load_atlas(f"{parts[0]}+{parts[1]}", SPACE, cache=tmp_path)
-    with gzip.open(atlas.image) as stream:
-        stream.read()
-        assert stream.mtime == 0

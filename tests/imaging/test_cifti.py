@@ -10,8 +10,7 @@ import pytest
 from nibabel.cifti2 import BrainModelAxis, Cifti2Image, LabelAxis, SeriesAxis
 
 from fcpower_bids.errors import RecordingError
-from fcpower_bids.imaging import cifti
-from fcpower_bids.imaging.labels import align_labels, read_grayordinate_labels
+from fcpower_bids.imaging.labels import align_labels
 from fcpower_bids.imaging.parcellation import parcellate
 from fcpower_bids.records import Atlas
 
@@ -61,17 +60,6 @@ def run(tmp_path, rng):
     return bold, make_atlas(save_labels(tmp_path / "toy.dlabel.nii", labels, axis)), data, labels, axis
 
 
-@pytest.mark.parametrize("block_bytes", [1, 100, 1 << 22])
-def test_means_do_not_depend_on_the_block(run, monkeypatch, block_bytes):
-    bold, atlas, data, labels, _ = run
-    monkeypatch.setattr(cifti, "BLOCK_BYTES", block_bytes)
-    (found,) = parcellate(bold, None, [atlas], n_dummy=2)
-    expected = np.stack([data[2:, labels == k].astype(float).mean(axis=1) for k in (1, 2, 3, 4)], axis=1)
-    np.testing.assert_allclose(found.series, expected, rtol=1e-14)
-    np.testing.assert_array_equal(found.coverage, 1)
-    np.testing.assert_array_equal(found.n_voxels, np.bincount(labels)[1:])
-
-
 def test_silent_and_broken_grayordinates_are_left_out(run):
     bold, atlas, data, labels, axis = run
     data = data.copy()
@@ -109,20 +97,6 @@ def test_equal_length_is_not_equal_order(rng):
     np.testing.assert_array_equal(moved[28:30], 0)
 
 
-@pytest.mark.parametrize(
-    ("other", "reason"),
-    [
-        (make_axis(n_vertices=40), "places"),
-        (BrainModelAxis.from_mask(np.ones(SHAPE, bool), "CIFTI_STRUCTURE_BRAIN_STEM", affine=AFFINE), "share no"),
-        (BrainModelAxis.from_mask(np.ones(SHAPE, bool), "CIFTI_STRUCTURE_THALAMUS_LEFT", affine=np.eye(4)), "grid"),
-    ],
-)
-def test_other_grayordinates_are_refused(tmp_path, run, other, reason):
-    atlas = make_atlas(save_labels(tmp_path / "other.dlabel.nii", np.ones(len(other)), other))
-    with pytest.raises(RecordingError, match=rf"bold\.dtseries\.nii.*other\.dlabel\.nii.*{reason}"):
-        parcellate(run[0], None, [atlas])
-
-
 def test_kinds_do_not_mix(tmp_path, run):
     bold, atlas, *_ = run
     nibabel.save(nibabel.Nifti1Image(np.ones(SHAPE, np.int16), AFFINE), tmp_path / "toy.nii.gz")
@@ -138,13 +112,3 @@ def test_a_truncated_dtseries(run):
     bold.write_bytes(bold.read_bytes()[:-10])
     with pytest.raises(RecordingError, match="truncated"):
         parcellate(bold, None, [atlas])
-
-
-def test_the_first_map_of_a_dlabel_is_read_with_its_table(tmp_path, rng):
-    axis = make_axis()
-    rows = rng.integers(0, 5, (2, len(axis)))
-    path = save_labels(tmp_path / "two.dlabel.nii", rows, axis)
-    labels, found, table = read_grayordinate_labels(path)
-    np.testing.assert_array_equal(labels, rows[0])
-    assert found == axis
-    assert table[3] == "region3"

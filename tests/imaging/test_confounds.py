@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.imaging.cleaning import clean_recording
 from fcpower_bids.imaging.confounds import load_confounds
-from fcpower_bids.imaging.strategies import Strategy, load_strategy, strategy_names
+from fcpower_bids.imaging.strategies import Strategy, load_strategy
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 
@@ -133,25 +132,10 @@ def test_missing_columns_name_the_file_and_the_remedy(tmp_path, frame):
         load_confounds(*VERSIONS["21"], load_strategy("aroma"))
 
 
-@pytest.mark.parametrize("n_volumes", [29, 31])
-def test_rows_and_volumes_must_agree(n_volumes):
-    with pytest.raises(RecordingError, match=f"30 rows, but its series has {n_volumes} volumes"):
-        load_confounds(*VERSIONS["1.4"], load_strategy("24P"), n_volumes)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "must hold column names"),
-        ("0.1\t0.2\n0.3\t0.4\n", "must hold column names"),
-        ("global_signal\tcsf\nhigh\t0.1\n", "cannot be read"),
-    ],
-)
-def test_what_is_not_a_table_is_refused(tmp_path, content, message):
-    path = tmp_path / "confounds.tsv"
-    path.write_text(content)
-    with pytest.raises(RecordingError, match=message):
-        load_confounds(path, None, load_strategy("gsr_only"))
+def test_numbers_in_the_place_of_names_are_no_table(tmp_path):
+    (tmp_path / "confounds.tsv").write_text("0.1\t0.2\n0.3\t0.4\n")
+    with pytest.raises(RecordingError, match="must hold column names"):
+        load_confounds(tmp_path / "confounds.tsv", None, load_strategy("gsr_only"))
 
 
 def test_columns_of_a_pattern_and_a_name_come_once_in_the_order_of_the_strategy(tmp_path, frame):
@@ -178,15 +162,10 @@ def write_yaml(folder, text):
     return path
 
 
-@pytest.mark.parametrize("name", strategy_names())
-def test_shipped_strategies_are_sound(name):
+@pytest.mark.parametrize("name", COUNTS)
+def test_shipped_strategies_have_their_columns(name):
     strategy = load_strategy(name)
-    assert strategy.name == name
-    assert strategy.methods.endswith(".")
-    assert hash(strategy) == hash(load_strategy(name))
-    assert all(re.fullmatch(r"10\.\d{4,}/\S+", doi) for doi in strategy.references)
-    if name in COUNTS:
-        assert len(strategy.columns) == COUNTS[name]
+    assert len(strategy.columns) == COUNTS[name]
     assert strategy.acompcor == (5 if name.startswith("acompcor") else 0)
 
 
@@ -203,21 +182,11 @@ def test_own_strategy_from_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("- csf\n", "must have the keys"),
-        ("columns: [csf]\n", "'methods' is missing"),
-        ("methods: A.\n", "'columns' is missing"),
         ("methods: A.\ncolumns: [csf]\ncolums: []\n", "'colums' is not known"),
         ("methods: A.\ncolumns: csf\n", "must be a list of names"),
-        ("methods: A.\ncolumns: [1]\n", "must be a list of names"),
-        ("methods: ''\ncolumns: []\n", "'methods' must be text"),
-        ("name: 3\nmethods: A.\ncolumns: []\n", "'name' must be text"),
-        ("methods: A.\ncolumns: []\nacompcor: true\n", "number of components"),
         ("methods: A.\ncolumns: []\nacompcor: -1\n", "number of components"),
-        ("methods: A.\ncolumns: ['^csf']\n", "end with"),
-        ("methods: A.\ncolumns: ['csf$']\n", "begin with"),
         ("methods: A.\ncolumns: ['^(csf$']\n", "not a regular expression"),
         ("methods: A.\ncolumns: !!python/object/apply:os.getcwd []\n", "cannot be read as YAML"),
-        ("methods: [\n", "cannot be read as YAML"),
     ],
 )
 def test_a_wrong_file_is_refused_in_one_sentence_with_its_name(tmp_path, text, message):
@@ -255,13 +224,6 @@ def parcels():
 def clean(recording, parcels, **choices):
     cleaning, (series,) = clean_recording(recording, [ATLAS.name], [parcels], WHOLE.changed(**choices).method)
     return cleaning, series
-
-
-def test_too_little_time_is_an_exclusion_not_an_error(recording, parcels):
-    cleaning, series = clean(recording, parcels, min_time=401.0)
-    assert "400 s of 400 s" in cleaning.excluded
-    assert series.clean.size == 0
-    assert series.raw.shape == (T, P)
 
 
 def test_too_many_regressors_are_an_exclusion(recording, parcels, tmp_path):

@@ -8,7 +8,6 @@ import pytest
 from fcpower_bids.imaging.parcellation import parcellate
 from fcpower_bids.imaging.streaming import MARGIN, N_SIDES, N_SLICES, SETTLING
 from fcpower_bids.records import AXIAL, CORONAL, SAGITTAL
-from fcpower_bids.reports.figures import UNCOVERED, paint_coverage
 from tests.imaging.test_parcellation import AFFINE, SPACE, make_atlas, make_labels, save_image
 
 SHAPE = (14, 16, 20)
@@ -76,58 +75,3 @@ def test_sagittal_and_coronal_slices_have_the_top_above_and_front_and_left_on_th
                 flat = values[tuple(window)]  # (y, z) or (x, z)
                 wanted = flat[::-1].T[::-1] if plane == SAGITTAL else flat.T[::-1]
                 np.testing.assert_allclose(drawn[number], wanted, rtol=1e-6)
-
-
-def test_a_flipped_grid_and_scaled_values_give_the_same_picture(files):
-    write, data, _, _ = files
-    flipped = AFFINE.copy()
-    flipped[0] = [-2, 0, 0, AFFINE[0, 3] + 2 * (SHAPE[0] - 1)]
-    stored = np.round((data[::-1] - 100) / 0.01).astype(np.int32)
-    bold, _, atlas = write(flipped, (0.01, 100.0), stored)
-    shown = parcellate(bold, None, [atlas])[0].slices.of(AXIAL, margin=0)  # without a mask the whole grid
-    mean = data[..., SETTLING:].astype(np.float64).mean(-1)
-    places = [round((z - AFFINE[2, 3]) / 2) for z in shown.heights]
-    np.testing.assert_allclose(shown.mean, np.stack([mean[:, :, place].T[::-1] for place in places]), atol=0.01)
-
-
-def test_an_oblique_grid_has_no_slices_and_short_series_count_from_the_start(files):
-    write, data, _, _ = files
-    turned = AFFINE.copy()
-    turned[:2, :2] = 2 * np.array([[np.cos(0.5), -np.sin(0.5)], [np.sin(0.5), np.cos(0.5)]])
-    bold, mask, atlas = write(turned)
-    assert parcellate(bold, mask, [atlas])[0].slices is None
-    bold, mask, atlas = write(values=data[..., :12])
-    shown = parcellate(bold, mask, [atlas])[0].slices.of(AXIAL)
-    np.testing.assert_allclose(
-        shown.mean, expected(data[..., :12].astype(np.float64).mean(-1), shown.heights), rtol=1e-6
-    )
-
-
-def test_what_has_no_number_or_never_changes_has_no_tsnr(files):
-    write, data, _, _ = files
-    spoilt = data.copy()
-    spoilt[6, 7, :, 30], spoilt[6, 8] = np.nan, 0
-    bold, mask, atlas = write(values=spoilt)
-    shown = parcellate(bold, mask, [atlas])[0].slices.of(AXIAL)
-    row = 12 + MARGIN - 1
-    assert np.isnan(shown.tsnr[:, row - 7, 6 - 4 + MARGIN]).all()
-    assert np.isnan(shown.tsnr[:, row - 8, 6 - 4 + MARGIN]).all()
-    assert (shown.mean[:, row - 8, 6 - 4 + MARGIN] == 0).all()
-
-
-def test_parcels_beyond_the_mask_are_shown(files, tmp_path):
-    """The top of a head that the scan has not seen is where its parcels lie."""
-    write, _, brain, labels = files
-    bold, _, atlas = write()
-    cut = brain.copy()
-    cut[:, :, 10:] = False
-    mask = save_image(tmp_path / f"sub-1_space-{SPACE}_cut.nii.gz", cut.astype(np.uint8), AFFINE)
-    shown = parcellate(bold, mask, [atlas])[0].slices.of(AXIAL)
-    np.testing.assert_array_equal(shown.parcels, expected(labels, shown.heights))
-    above = (shown.heights - AFFINE[2, 3]) / 2 >= 10
-    assert above.sum() >= 2
-    assert not shown.brain[above].any()
-    coverage = np.ones(labels.max())
-    painted = paint_coverage(np.zeros((*shown.brain.shape, 3), np.uint8), shown, coverage, 0.5)
-    assert (painted[(shown.parcels > 0) & ~shown.brain] == UNCOVERED).all()
-    assert not (painted[shown.brain] == UNCOVERED).all(axis=-1).any()

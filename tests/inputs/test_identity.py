@@ -1,16 +1,25 @@
-"""A dataset is known by what it says of itself, not by the name of its folder."""
+"""Whose data these are: datasets by what they say, templates by their cohort, tables as people save them."""
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
 import shutil
+import unicodedata
+import zipfile
 
 import pandas as pd
 import pytest
 
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.inputs.roots import dataset_identity
+from fcpower_bids.inputs.spreadsheets import read_spreadsheet
+from fcpower_bids.outputs.tables import read_matrix
 from tests.pretrain.conftest import made_recordings
 from tests.pretrain.outputs import PACKED, plant_outputs, run_pretrain
+from tests.running import PLAIN, run_app
 
 
 def describe(folder, **facts):
@@ -70,13 +79,11 @@ def test_two_datasets_with_one_folder_name_are_packed_beside_each_other(tmp_path
     assert packed(corpus) == [3, 3]
 
 
-@pytest.mark.parametrize("name", ["of_the_same_doi", "of_one_option"])
-def test_a_recording_of_other_outputs_is_never_replaced(tmp_path, capsys, name):
+def test_a_recording_of_other_outputs_is_never_replaced(tmp_path, capsys):
     corpus = two_studies(tmp_path, {"DatasetDOI": "10.1/x"})
-    options = ["--dataset-name", "both"] if name == "of_one_option" else []
-    assert pack(tmp_path / "one", corpus, *options) == 0
+    assert pack(tmp_path / "one", corpus) == 0
     before = pd.read_csv(f"{corpus}/recordings.tsv", sep="\t")
-    assert pack(tmp_path / "two", corpus, *options) == 2
+    assert pack(tmp_path / "two", corpus) == 2
     assert "name this one (dataset_name in a file)" in capsys.readouterr().err
     pd.testing.assert_frame_equal(pd.read_csv(f"{corpus}/recordings.tsv", sep="\t"), before)
     assert pack(tmp_path / "two", corpus, "--dataset-name", "second") == 0
@@ -89,7 +96,6 @@ def test_a_dataset_that_says_nothing_of_itself_has_to_be_named(tmp_path, capsys)
     assert pack(tmp_path, str(tmp_path / "corpus")) == 2
     assert "Name it by dataset_name in a file." in capsys.readouterr().err
     assert not (tmp_path / "corpus").exists()
-    assert pack(tmp_path, str(tmp_path / "corpus"), "--dataset-name", "a/b") == 2
     assert pack(tmp_path, str(tmp_path / "corpus"), "--dataset-name", "mine") == 0
     assert packed(tmp_path / "corpus") == [3]
 
@@ -100,3 +106,103 @@ def test_the_name_that_a_program_gives_to_all_of_its_outputs_names_no_dataset(tm
         assert dataset_identity(describe(tmp_path / place, **about, GeneratedBy=made_by)) == ""
     assert dataset_identity(describe(tmp_path / "c", Name="XCP-D output", GeneratedBy=[{"Name": "xcp_d"}])) == ""
     assert dataset_identity(describe(tmp_path / "d", Name="Our study", GeneratedBy=[{"Name": "xcp_d"}])) != ""
+
+
+ONE = ("--participant-label", "01", "--session-label", "a")
+THREE, FOUR = "MNIInfant_cohort-3", "MNIInfant_cohort-4"
+
+
+@pytest.fixture(scope="module")
+def infants(exact_demo, tmp_path_factory):
+    """The demo under NiBabies' names, and a folder with an atlas for two ages."""
+    folder = tmp_path_factory.mktemp("nibabies")
+    bids = shutil.copytree(exact_demo[0], folder / "bids")
+    for path in sorted(bids.rglob("*space-MNI152NLin2009cAsym*")):
+        path.rename(path.with_name(path.name.replace("space-MNI152NLin2009cAsym", f"space-{THREE}")))
+    image = builtin_atlas("MNI152NLin2009cAsym", folder).image
+    (folder / "atlases").mkdir()
+    for space in (THREE, FOUR):
+        for extension in ("nii.gz", "tsv"):
+            made = image.with_name(image.name.replace("nii.gz", extension))
+            shutil.copy(made, folder / "atlases" / f"tpl-{space}_atlas-Own_dseg.{extension}")
+    return folder
+
+
+def test_connectomes_of_one_age_are_those_of_the_same_voxels_elsewhere(infants, exact_run):
+    options = ("--atlas", "Own", "--atlas-dir", infants / "atlases", "--space", "MNIInfant:cohort-3", *ONE, *PLAIN)
+    found = run_app(infants / "bids", infants / "out", *options)
+    assert found.code == 0, found.err
+    (written,) = found.files("*cohort-3*space-MNIInfant*stat-pearsoncorrelation_relmat.tsv")
+    matrix, parcels = read_matrix(written)
+    expected, names = read_matrix(exact_run.file("sub-01_ses-a_task-rest_run-1", "pearsoncorrelation_relmat.tsv"))
+    assert tuple(parcels) == tuple(names)
+    assert (matrix == expected).all()
+    (copy,) = (found.output / "sourcedata" / "atlases").glob("tpl-*")
+    assert copy.name == f"tpl-{THREE}"
+
+
+PLAIN_TABLE = "participant_id\tage\tplace\nsub-01\t20.5\tKöln\nsub-02\tn/a\tUlm\n"
+CELLS = (("participant_id", "age", "place"), [["sub-01", "20.5", "Köln"], ["sub-02", "", "Ulm"]])
+SAVED = {
+    "tabs": PLAIN_TABLE,
+    "commas": PLAIN_TABLE.replace("\t", ","),
+    "semicolons": PLAIN_TABLE.replace("\t", ";"),
+    "semicolons and decimal commas": PLAIN_TABLE.replace("\t", ";").replace("20.5", "20,5"),
+    "quoted decimal commas": PLAIN_TABLE.replace("\t", ",").replace("20.5", '"20,5"'),
+    "byte order mark": codecs.BOM_UTF8 + PLAIN_TABLE.encode(),
+    "UTF-16": PLAIN_TABLE.encode("utf-16"),
+    "UTF-16, big end first": codecs.BOM_UTF16_BE + PLAIN_TABLE.encode("utf-16-be"),
+    "UTF-32": PLAIN_TABLE.encode("utf-32"),
+    "UTF-32, big end first": codecs.BOM_UTF32_BE + PLAIN_TABLE.encode("utf-32-be"),
+    "Latin-1": PLAIN_TABLE.encode("latin-1"),
+    "Windows": PLAIN_TABLE.replace("\n", "\r\n"),
+    "old Macintosh": PLAIN_TABLE.replace("\n", "\r"),
+    "blanks": PLAIN_TABLE.replace("\t", " \t ").replace("\n", " \n"),
+    "blank lines": "\n" + PLAIN_TABLE.replace("\n", "\n\n"),
+    "a tab at the end of every line": PLAIN_TABLE.replace("\n", "\t\n"),
+    "accents apart": unicodedata.normalize("NFD", PLAIN_TABLE),
+    "invisible marks": PLAIN_TABLE.replace("sub-01", "sub-01\u200b").replace("age", "\u202aage\u202c"),
+    "quotes": PLAIN_TABLE.replace("Köln", '"Köln"'),
+}
+
+
+def read(tmp_path, content: str | bytes, name="x.tsv"):
+    path = tmp_path / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return read_spreadsheet(path)
+
+
+@pytest.mark.parametrize("how", SAVED)
+def test_the_same_cells_however_they_were_saved(tmp_path, how):
+    found = read(tmp_path, SAVED[how])
+    assert (found.names, found.rows) == CELLS
+
+
+def workbook() -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("xl/workbook.xml", "")
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (PLAIN_TABLE.replace("Ulm", "Ulm\t"), "has 4 fields in line 3 where its header has 3"),
+        (PLAIN_TABLE.replace("place", "age"), "has the column 'age' twice"),
+        (PLAIN_TABLE.replace("20.5", "1,234"), "may be 1.234 or 1234"),
+        (PLAIN_TABLE.replace("Köln", '"Köln'), "cannot be read as a table"),
+        (workbook(), "Save its sheet as TSV or CSV"),
+        (b"\x00\x01\x02\xff", "is no text"),
+        (PLAIN_TABLE.encode("utf-16-le"), "UTF-16 or UTF-32 that does not say so"),
+        ("", "is empty"),
+    ],
+)
+def test_what_cannot_be_read_in_one_way_is_named(tmp_path, content, words):
+    with pytest.raises(DatasetError, match=words) as refused:
+        read(tmp_path, content)
+    assert "x.tsv" in str(refused.value)
+
+
+def test_text_with_commas_stays_text(tmp_path):
+    assert read(tmp_path, "participant_id\tcode\n1\t3,4\n2\ta\n").rows == [["1", "3,4"], ["2", "a"]]

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from nipype import Node
 
-from fcpower_bids.encoders import load_encoder
+from fcpower_bids.encoders import embedding_label, load_encoder
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.interfaces.embedding import Embed
@@ -27,7 +27,8 @@ from fcpower_bids.interfaces.nodes import (
     save_cleaning,
 )
 from fcpower_bids.outputs.tables import read_json, read_matrix
-from tests.test_measures import make_cleaning
+from fcpower_bids.settings import Settings
+from tests.outputs.test_recording import make_cleaning
 
 SCAN = "sub-01_ses-a_task-rest_run-1"
 PLAIN = {"strategy": "none", "high_pass": 0.0, "low_pass": 0.0, "dummy_scans": "0", "fd_thresh": 0.0}
@@ -125,26 +126,19 @@ def test_sink_writes_the_matrices_that_it_is_given(scan, parcels, cleaned, conne
     assert quality["kept_volumes"] == len(arrays(cleaned.series)["series"])
 
 
-@pytest.mark.parametrize("ending", ["npy", "tsv"])
-def test_connectivity_and_power_take_plain_arrays_and_tables(tmp_path, monkeypatch, ending):
+def test_connectivity_and_power_take_plain_arrays_and_tables(tmp_path, monkeypatch):
     series = np.random.default_rng(5).standard_normal((90, 12)) @ np.random.default_rng(6).standard_normal((12, 12))
-
-    def save(name, values):
-        path = tmp_path / f"{name}.{ending}"
-        if ending == "npy":
-            np.save(path, values)
-        else:
-            pd.DataFrame(values, columns=[f"p{n}" for n in range(12)]).to_csv(path, sep="\t", index=False)
-        return str(path)
-
     monkeypatch.chdir(tmp_path)
-    (connectivity,) = Connectivity(series=[save("mine", series)]).run().outputs.connectivity
-    matrix = load_bundle(connectivity)[0]["matrix"]
+    pd.DataFrame(series, columns=[f"p{n}" for n in range(12)]).to_csv("mine.tsv", sep="\t", index=False)
+    (connectivity,) = Connectivity(series=[str(tmp_path / "mine.tsv")]).run().outputs.connectivity
+    matrix, facts = load_bundle(connectivity)[0]["matrix"], load_bundle(connectivity)[1]
     np.testing.assert_allclose(matrix, np.corrcoef(series.T), atol=1e-12)
-    (powered,) = Power(connectivity=[save("matrix", matrix)], alpha=0.35).run().outputs.transformed
+    assert facts["parcels"][0] == "p0"
+    np.save("matrix.npy", matrix)
+    (powered,) = Power(connectivity=[str(tmp_path / "matrix.npy")], alpha=0.35).run().outputs.transformed
+    assert load_bundle(powered)[1]["parcels"][0] == "parcel001"
     values, vectors = np.linalg.eigh(np.corrcoef(series.T))
     np.testing.assert_allclose(load_bundle(powered)[0]["matrix"], (vectors * values**0.35) @ vectors.T, atol=1e-10)
-    assert load_bundle(powered)[1]["parcels"][0] == ("parcel001" if ending == "npy" else "p0")
 
 
 def test_a_cleaning_passes_unchanged(tmp_path):
@@ -160,3 +154,16 @@ def test_a_bundle_with_objects_is_refused(tmp_path):
     np.savez(tmp_path / "bad.npz", json=np.array("{}"), x=np.array([{"code": 1}], dtype=object))
     with pytest.raises(ValueError, match="pickle"):
         load_bundle(tmp_path / "bad.npz")
+
+
+@pytest.mark.parametrize(
+    ("choices", "label"),
+    [
+        ({"encoder": "fbert-1m"}, "fbert1m"),
+        ({"encoder": "fbert-1m", "encoder_read": "windows"}, "fbert1mwindows"),
+        ({"encoder": "brain-jepa", "encoder_protocol": "paper"}, "brainjepapaper"),
+        ({"encoder": "brain-jepa", "encoder_read": "windows"}, "brainjepa"),
+    ],
+)
+def test_only_what_changes_the_numbers_and_is_not_the_default_is_in_the_label(tmp_path, choices, label):
+    assert embedding_label(Settings(tmp_path, tmp_path, "participant").changed(**choices).method) == label

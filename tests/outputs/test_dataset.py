@@ -1,16 +1,27 @@
-"""The output as a dataset: whose it is, where it came from, what it was made with."""
+"""The output as a dataset: whose it is, the names of its files, tables that are lossless and never half-written."""
 
 from __future__ import annotations
 
+import gzip
 import json
+import tempfile
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
 
-from fcpower_bids.errors import UsageError
+from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.imaging.atlas import builtin_atlas
+from fcpower_bids.outputs import names as paths
+from fcpower_bids.outputs import tables
 from fcpower_bids.outputs.dataset import copy_atlas, prepare_dataset
-from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.records import Atlas, Output, Recording
+from fcpower_bids.schema import Column, TableSpec
 from fcpower_bids.settings import Settings
 from tests.planting.trees import describe
 
@@ -54,18 +65,6 @@ def test_the_atlas_is_copied_once_with_its_table(tmp_path):
     assert len(lines) == 61
 
 
-def test_every_label_of_a_run_is_described_and_those_of_earlier_runs_stay(tmp_path):
-    first = Settings(tmp_path, tmp_path / "out", "participant").changed(
-        transforms=("power", "fisher_z", "partial_correlation")
-    )
-    prepare_dataset(first, {})
-    prepare_dataset(first.changed(transforms=("degree",), encoder="brain-jepa"), {})
-    table = read_table(tmp_path / "out" / "descriptions.tsv").set_index("desc_id")["description"]
-    assert {"desc-power0p35", "desc-fisherz", "desc-degree", "desc-brainjepa", "desc-spectrum"} <= set(table.index)
-    assert table.is_unique
-    assert "brain-jepa" in table["desc-brainjepa"]
-
-
 def folder_of(uri: str, output: Path) -> Path:
     """Where a BIDS URI leads, by the links of the output."""
     _, name, path = uri.split(":", 2)
@@ -87,3 +86,129 @@ def test_names_of_inputs_stay_what_they_were_for_outputs_that_are_there(chosen, 
     assert {name: folder_of(f"bids:{name}:", chosen.output_dir) for name in about["DatasetLinks"]} == links
     two.rename(tmp_path / "moved")
     assert prepare_dataset(chosen, {"fmriprep2": tmp_path / "moved"}) == {"fmriprep2": tmp_path / "moved"}
+
+
+NAMED = Atlas(
+    (("atlas", "Schaefer2018"), ("seg", "7n"), ("scale", "400")), Path("a.nii.gz"), "X", (1,), ("p",), ("n",), ("L",)
+)
+SOURCE_KEYS = [k for k in paths.ENTITY_ORDER if k not in ("sub", "atlas", "seg", "scale", "stat", "desc", "tpl")]
+
+
+def recording(**entities):
+    return Recording(Path("b.nii.gz"), paths.order_entities(tuple({"sub": "01", **entities}.items())), 2.0)
+
+
+def test_order_follows_the_schema_that_the_validator_uses():
+    schema = pytest.importorskip("bidsschematools.schema", reason="bidsschematools comes with pybids").load_schema()
+    order = [schema.objects.entities[name].name for name in schema.rules.entities]
+    ours = [key for key in paths.ENTITY_ORDER if key != "stat"]
+    assert ours == order
+
+
+def test_the_name_of_the_specification():
+    path = paths.output_path(
+        Path("out"), recording(ses="a", task="rest", space="MNI", res="2"), paths.CONNECTIVITY, NAMED
+    )
+    assert path.as_posix() == (
+        "out/sub-01/ses-a/func/sub-01_ses-a_task-rest_space-MNI_atlas-Schaefer2018_seg-7n_scale-400_res-2"
+        "_stat-pearsoncorrelation_relmat.tsv"
+    )
+
+
+@hypothesis_settings(deadline=None, derandomize=True, max_examples=30)
+@given(st.dictionaries(st.sampled_from(SOURCE_KEYS), st.text("abXY019", min_size=1, max_size=8), max_size=8))
+def test_no_source_entity_is_lost(entities):
+    name = paths.output_path(Path("o"), recording(**entities), Output("relmat", (("desc", "power0p35"),)), NAMED).name
+    parsed, suffix, extension = paths.parse_name(name)
+    assert (suffix, extension) == ("relmat", ".tsv")
+    assert {**entities, "sub": "01", "desc": "power0p35"}.items() <= dict(parsed).items()
+    ranks = [paths.ENTITY_ORDER.index(key) for key, _ in parsed]
+    assert ranks == sorted(ranks)
+
+
+@pytest.mark.parametrize("label", ["a_b", "a-b", "../x", "", "a b"])
+def test_a_label_that_bids_forbids_is_refused(label):
+    with pytest.raises(DatasetError, match="alphanumeric"):
+        paths.order_entities((("sub", "01"), ("task", label)))
+
+
+@hypothesis_settings(deadline=None, derandomize=True, max_examples=50)
+@given(arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=6), elements=st.floats(allow_infinity=False)))
+def test_matrix_round_trip_is_lossless(tmp_path_factory, values):
+    path = tmp_path_factory.mktemp("matrix") / "m.tsv"
+    names = [f"p{i}" for i in range(values.shape[1])]
+    tables.write_matrix(path, values, names)
+    back, columns = tables.read_matrix(path)
+    assert columns == names
+    np.testing.assert_array_equal(back, values)
+
+
+def written(values, names):
+    with tempfile.TemporaryDirectory() as folder:
+        return tables.write_matrix(Path(folder, "m.tsv"), values, names).read_text()
+
+
+@hypothesis_settings(deadline=None, derandomize=True, max_examples=50)
+@given(
+    arrays(np.float64, st.integers(1, 6).map(lambda n: (n, n)), elements=st.sampled_from([0.0, -0.0, np.nan, 0.1, 2]))
+)
+def test_a_symmetric_matrix_is_written_as_its_rows_are(values):
+    lower = np.tril_indices(len(values), -1)
+    values[lower] = values.T[lower]
+    names = [f"p{i}" for i in range(len(values))]
+    rows = ["\t".join(tables._decimal(value) for value in row) for row in values.tolist()]
+    assert written(values, names) == "\n".join(["\t".join(names), *rows, ""])
+    values[0, -1] = 3.0  # no longer symmetric
+    assert written(values, names).split("\n")[1].endswith("3")
+
+
+def test_json_has_no_nan_and_no_numpy(tmp_path):
+    path = tables.write_json(
+        tmp_path / "x.json", {"a": np.nan, "b": np.arange(2), "c": (np.float64(0.5), np.bool_(True))}
+    )
+    assert json.loads(path.read_text()) == {"a": None, "b": [0, 1], "c": [0.5, True]}
+
+
+def test_mixed_table_escapes_tabs_and_keeps_identifiers(tmp_path):
+    frame = pd.DataFrame({"participant_id": ["sub-01"], "note": ["a\tb\nc"], "x": [0.1], "y": [None], "ok": [True]})
+    path = tables.write_table(tmp_path / "x.tsv", frame)
+    assert path.read_text() == "participant_id\tnote\tx\ty\tok\nsub-01\ta b c\t0.1\tn/a\ttrue\n"
+    back = tables.read_table(path)
+    assert back["x"][0] == 0.1
+    assert back["participant_id"][0] == "sub-01"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"\xff\xfe\x00bad", b"a\tb\n1\ttrue\n", b"a\tb\n1\t2\n3\n", b"a\tb\n1\t\n", b"a\tb\n\n1\t2\n"),
+    ],
+)
+def test_a_table_that_is_not_numeric_is_named(tmp_path, content):
+    path = tmp_path / "bad.tsv"
+    path.write_bytes(content)
+    with pytest.raises(DatasetError, match=r"bad\.tsv"):
+        tables.read_matrix(path)
+
+
+def test_a_long_table_is_written_block_by_block_and_whole_or_not_at_all(tmp_path):
+    spec = TableSpec("toy", "", "A toy.", {"who": Column("who", "Person", "text"), "n": Column("n", "Number")})
+    frame = pd.DataFrame({"who": ["a b", None, "c"], "n": [1.5, np.nan, 3.0]})
+    expected = tables.write_declared(tmp_path / "whole.tsv", frame, spec).read_bytes()
+    plain, packed = tmp_path / "x.tsv", tmp_path / "x.tsv.gz"
+    for path in (plain, packed):
+        tables.write_blocks(path, iter([frame[:2], frame[2:]]), spec)
+    assert plain.read_bytes() == gzip.decompress(packed.read_bytes()) == expected
+    before = packed.read_bytes()
+    assert tables.write_blocks(packed, iter([frame]), spec).read_bytes() == before
+    with pytest.raises(TypeError, match="toy"):
+        tables.write_blocks(packed, iter([frame, frame.assign(more=1)]), spec)
+    assert packed.read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"whole.tsv", "x.tsv", "x.tsv.gz"}
+
+
+def test_an_array_whose_json_names_no_columns_is_refused_with_its_file(tmp_path):
+    path = tables.write_array(tmp_path / "series.npy", np.zeros((5, 2)))
+    tables.write_json(path.with_suffix(".json"), {"Units": "arbitrary"})
+    with pytest.raises(DatasetError, match=r"series\.npy.*participant level"):
+        tables.read_series(path)

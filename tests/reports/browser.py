@@ -30,15 +30,7 @@ def find_chromium() -> str | None:
 
 
 class Browser:
-    """One page at a time.
-
-    Attributes
-    ----------
-    messages : list of str
-        Errors, warnings and refused content since the page was opened.
-    requests : list of str
-        Addresses asked for since the page was opened.
-    """
+    """One page at a time; ``messages`` and ``requests`` are those since it was opened."""
 
     def __init__(self, binary: str, profile: Path) -> None:
         there, self._write = os.pipe()

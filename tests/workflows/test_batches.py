@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
-import nibabel
-import numpy as np
 import pytest
 
-from fcpower_bids import parallel
-from fcpower_bids.errors import RecordingError
-from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.status import read_status, status_path
-from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.store import TEMPORARY, beside
-from fcpower_bids.workflows import participant
-from fcpower_bids.workflows import recording as steps
-from tests.running import LINKS, PATIENCE, PLAIN, Finished, contents, run_app, start_app
+from tests.running import LINKS, PATIENCE, Finished, contents, run_app, start_app
 
 ATLAS = ("--atlas", "builtin")
 VICTIM = "sub-02_ses-a_task-rest_run-1_space-MNI152NLin2009cAsym_res-2"
@@ -114,24 +103,14 @@ def wait_for(condition, what: str):
     return pytest.fail(f"{what} did not happen within {PATIENCE} s")
 
 
-class Watch:
-    """Sees when the victim's first step begins."""
+def wait_for_the_victim(output: Path) -> None:
+    """Until its first step begins."""
 
-    def __init__(self, output: Path) -> None:
-        self.file = status_path(output, VICTIM)
-        self.output = output
-        self.seen = 0
+    def begins() -> bool:
+        status = read_status(output, VICTIM)
+        return status is not None and (status.state, status.stage) == ("running", "parcellate")
 
-    def wait(self) -> None:
-        wait_for(self._begins, "the beginning of the victim")
-
-    def _begins(self) -> bool:
-        status = read_status(self.output, VICTIM)
-        if status is None or (status.state, status.stage) != ("running", "parcellate"):
-            return False
-        time_now = self.file.stat().st_mtime_ns
-        began, self.seen = time_now != self.seen, time_now
-        return began
+    wait_for(begins, "the beginning of the victim")
 
 
 def workers(process: int) -> list[int]:
@@ -141,81 +120,13 @@ def workers(process: int) -> list[int]:
         return []
 
 
-def kill_itself(*_arguments):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_a_process_of_pages_that_is_killed_is_told_with_its_remedy(demo, tmp_path, monkeypatch):
-    options = (*ATLAS, "--participant-label", "01", "--session-label", "a")
-    monkeypatch.setattr("fcpower_bids.reports.person.write_pages", kill_itself)
-    found = run_app(demo, tmp_path / "out", *options)
-    assert found.code == 4
-    assert "Not all pages were made. The process was killed from outside" in found.err
-    assert "--reports-only" in found.err
-    assert "Traceback" not in found.err
-    assert set(found.states().values()) == {"done"}
-    monkeypatch.undo()
-    again = run_app(demo, tmp_path / "out", *options, "--reports-only")
-    assert again.code == 0
-    assert again.files("sub-01.html")
-
-
-@dataclass
-class Ended:
-    exitcode: int | None
-    pid: int
-
-
-@pytest.mark.parametrize(
-    ("codes", "words"),
-    [
-        ([-15, -9], "killed from outside"),
-        ([-15, -15], "received SIGTERM"),
-        ([-15, -11], "crashed (SIGSEGV)"),
-        ([None, 0], "killed from outside"),
-    ],
-)
-def test_the_ends_of_processes_are_told_apart(codes, words):
-    number, dead = parallel.first_to_die([Ended(code, place + 1) for place, code in enumerate(codes)])
-    assert words in parallel.cause_of_death(number)
-    assert dead == [place + 1 for place, code in enumerate(codes) if number and code == -number]
-
-
-def killed_first(recording, atlases, settings, *others):
-    """Die as often as a file beside the outputs says, before anything is begun; then do the work."""
-    deaths = settings.output_dir.parent / "deaths"
-    if (left := int(deaths.read_text())) > 0:
-        deaths.write_text(str(left - 1))
-        os.kill(os.getpid(), signal.SIGKILL)
-    return PROCESS(recording, atlases, settings, *others)
-
-
-PROCESS = steps.process_recording
-
-
-@pytest.mark.parametrize(("deaths", "code"), [(1, 0), (100, 5)])
-def test_processes_that_are_killed_before_they_begin_are_replaced(demo, whole, tmp_path, monkeypatch, deaths, code):
-    (tmp_path / "deaths").write_text(str(deaths))
-    monkeypatch.setattr(steps, "process_recording", killed_first)
-    found = run_app(demo, tmp_path / "out", *ATLAS, "--nprocs", "1")
-    assert found.code == code, found.err
-    assert set(found.states().values()) == {"failed" if code else "done"}
-    assert "Traceback" not in found.err
-    if code:
-        assert "Run the same command again" in found.err
-        monkeypatch.undo()
-        found = run_app(demo, tmp_path / "out", *ATLAS)
-    assert files_of(found) == files_of(whole)
-
-
 @needs_proc
 def test_a_worker_that_is_killed_costs_its_recording_only(demo, whole, start, tmp_path):
     """As the kernel does when memory runs out."""
     process = start(tmp_path / "out", "--nprocs", 2)
-    watch = Watch(tmp_path / "out")
     written = [tmp_path / "out" / path for path in by_workers(whole, OTHERS)]
     assert {path.parent.name for path in written} == {"figures", "func"}
-    watch.wait()
+    wait_for_the_victim(tmp_path / "out")
     names = [status_path(tmp_path / "out", scan) for scan in (VICTIM, *OTHERS)] + written
     for path in map(beside, names):  # as when the signal comes while it is written
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -241,7 +152,7 @@ def test_a_worker_that_is_killed_costs_its_recording_only(demo, whole, start, tm
 def test_kill_9_ends_the_workers_and_loses_nothing_that_was_finished(demo, whole, start, tmp_path):
     output = tmp_path / "out"
     process = start(output, "--nprocs", 1)
-    Watch(output).wait()
+    wait_for_the_victim(output)
     left = workers(process.pid)
     assert left
     process.kill()
@@ -272,69 +183,6 @@ def times_of(output: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in found if path.is_file() and not path.name.startswith(VICTIM[:12])}
 
 
-def test_what_another_run_has_finished_since_the_plan_is_kept(demo, whole, tmp_path, monkeypatch):
-    """The other begins and ends between the plan of a run and its first recording."""
-    output, refuse, statuses = tmp_path / "out", participant._refuse_another, dict[Path, int]()
-
-    def meanwhile(*given):
-        monkeypatch.setattr(participant, "_refuse_another", refuse)
-        assert run_app(demo, output, *ATLAS).code == 0
-        statuses.update((path, path.stat().st_mtime_ns) for path in output.glob("logs/status/*.json"))
-        return refuse(*given)
-
-    monkeypatch.setattr(participant, "_refuse_another", meanwhile)
-    found = run_app(demo, output, *ATLAS)
-    assert found.code == 0, found.err
-    assert len(statuses) == 4
-    assert {path: path.stat().st_mtime_ns for path in output.glob("logs/status/*.json")} == statuses
-    assert files_of(found) == files_of(whole)
-
-
-def test_a_changed_atlas_in_a_folder_of_atlases_is_noticed(demo, tmp_path):
-    image = builtin_atlas("MNI152NLin2009cAsym", tmp_path / "made").image
-    (folder := tmp_path / "atlases").mkdir()
-    mine = folder / "tpl-MNI152NLin2009cAsym_atlas-Mine_dseg.nii"
-    labels = nibabel.load(image)
-    nibabel.save(labels, mine)
-    options = ("--atlas", "Mine", "--atlas-dir", folder, "--participant-label", "01", "--session-label", "a")
-    first = run_app(demo, tmp_path / "out", *options)
-    assert first.code == 0, first.err
-    os.utime(mine, (0, 0))  # copied again, with the same content
-    assert "1 of them finished before" in run_app(demo, tmp_path / "out", *options).err
-    swapped = np.asarray(labels.dataobj).copy()
-    swapped[swapped == 1] = 61
-    swapped[swapped == 2] = 1
-    swapped[swapped == 61] = 2
-    nibabel.save(nibabel.Nifti1Image(swapped, labels.affine, labels.header), mine)
-    before, _ = read_matrix(first.file("sub-01", "timeseries.tsv"))
-    again = run_app(demo, tmp_path / "out", *options)
-    assert "finished before" not in again.err
-    after, _ = read_matrix(again.file("sub-01", "timeseries.tsv"))
-    np.testing.assert_array_equal(after[:, :2], before[:, 1::-1])
-    (copy,) = again.files("sourcedata/atlases/*/*_dseg.nii")
-    assert copy.read_bytes() == mine.read_bytes()
-
-
-def test_a_series_replaced_after_a_failure_is_read_anew(demo, exact_run, tmp_path, monkeypatch):
-    """Its parcels were kept when the cleaning failed; they are those of another file now: the same backwards."""
-
-    def fail(self, folder):
-        raise RecordingError("The disk was full.")
-
-    copy = shutil.copytree(demo, tmp_path / "in", ignore=shutil.ignore_patterns("sub-02", "ses-b"))
-    (here := tmp_path / "here.yml").write_text("plugin: Linear\n")
-    with monkeypatch.context() as patch:
-        patch.setattr("fcpower_bids.interfaces.nodes.Bandpass.work", fail)
-        first = run_app(copy, tmp_path / "out", *ATLAS, *PLAIN, "--use-plugin", here)
-    assert first.status()["stage"].tolist() == ["bandpass"]
-    (bold,) = copy.rglob("sub-01_ses-a_*_desc-preproc_bold.nii.gz")
-    image = nibabel.load(bold)
-    nibabel.save(nibabel.Nifti1Image(image.get_fdata(dtype=np.float32)[..., ::-1], image.affine, image.header), bold)
-    again = run_app(copy, tmp_path / "out", *ATLAS, *PLAIN)
-    found, before = (read_matrix(run.file("sub-01_ses-a", "timeseries.tsv"))[0] for run in (again, exact_run))
-    np.testing.assert_allclose(found, before[::-1], atol=1e-6)
-
-
 def await_line(run, part: str) -> None:
     seen = []
     for line in iter(run.stderr.readline, ""):
@@ -359,37 +207,17 @@ def test_runs_of_the_same_people_share_the_work_and_go_on_when_one_is_killed(who
     """
     options = ("--bids-database-dir", tmp_path / "index", "--nprocs", 1)
     output, before = tmp_path / "out", ALONE if has_namespaces() else ()
-    watch = Watch(output)
     killed = start(output, *options, before=before)
-    watch.wait()
+    wait_for_the_victim(output)
     os.killpg(killed.pid, signal.SIGSTOP)
     second = start(output, *options, before=before)
     await_line(second, f"{VICTIM}: another run is at work on it")
     os.killpg(killed.pid, signal.SIGKILL)
-    watch.wait()  # the second is at it now
-    os.killpg(second.pid, signal.SIGSTOP)
-    third = start(output, *options, before=before)
-    await_line(third, f"{VICTIM}: another run is at work on it")
     go.touch()
-    os.killpg(second.pid, signal.SIGCONT)
-    ends = [run.communicate(timeout=PATIENCE)[1] for run in (second, third)]
-    assert [second.returncode, third.returncode] == [0, 0], ends
+    _, said = second.communicate(timeout=PATIENCE)
+    assert second.returncode == 0, said
     together = Finished(0, "", "", output)
     assert files_of(together) == files_of(whole)
     assert set(together.states().values()) == {"done"}
     assert not (output / "logs" / "locks").exists()
     assert not [path for path in output.rglob(".*") if TEMPORARY.fullmatch(path.name)]
-
-
-@needs_proc
-def test_nothing_is_forked_beside_a_thread_that_could_hold_a_lock():
-    ask = "from fcpower_bids.parallel import _is_forkable as ask; import threading; print(ask())"
-    code = ask + "; threading.Thread(target=threading.Event().wait, daemon=True).start(); print(ask())"
-    told = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert told.stdout.split() == ["True", "False"]

@@ -1,4 +1,4 @@
-"""The group level goes on where it stopped, does again what has changed, and leaves out what cannot be done."""
+"""The group level: what its cohort is, what is done again, and what is left out."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fcpower_bids.analyses import ALL
 from fcpower_bids.analyses.catalogue import ANALYSES
-from fcpower_bids.errors import DatasetError, Incomplete
-from fcpower_bids.outputs.tables import read_json, read_table, write_table
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.store import beside, lock
 from fcpower_bids.workflows import group
-from fcpower_bids.workflows.group import run_group
-from tests.planting.participant_outputs import add_embedding, add_output, make_outputs, series_of
+from fcpower_bids.workflows.group import open_cohorts, run_group
+from tests.command import parse_settings
+from tests.planting.participant_outputs import add_embedding, add_output, make_outputs, other_atlas, series_of
 from tests.running import PATIENCE
 
 CHOICES = {"folds": 3, "inner_folds": 2, "repeats": 1, "targets": ("age",), "nprocs": 1, "permutations": 5}
@@ -132,10 +134,6 @@ def test_long_tables_are_compressed_and_averaged_and_the_page_reads_them(lines, 
     ):
         np.testing.assert_allclose(means[column].sort_index(), expected.sort_index(), rtol=1e-12, atol=1e-14)
 
-    page = (settings.output_dir / "group.html").read_text()
-    assert re.search(r"<dt>Prediction</dt><dd><bdi>8 people<", page)
-    for name in ("prediction_means.tsv.gz", "folds.tsv.gz"):
-        assert f'href="group/{name}"' in page
     assert kept(lines(**choices)) == {"prediction"}
     cut = folder / "prediction_means.tsv.gz"
     cut.write_bytes(cut.read_bytes()[:-20])
@@ -181,55 +179,12 @@ def test_tables_of_an_earlier_run_are_told_apart(lines, settings):
     left_out = read_table(settings.output_dir / "group" / "left_out.tsv").set_index("analysis")["reason"]
     assert set(left_out.index) == {"prediction", "fingerprinting"}
     assert left_out.str.contains("not asked for this time").all()
-    assert not {"identification", "prediction"} & sections(settings)  # their tables stay; the page shows this run
-    assert (settings.output_dir / "group" / "prediction_summary.tsv").exists()
-    assert "kernel ridge" not in settings.results_page.read_text().casefold()
-    lines(random_seed=1)
-    assert {"identification", "prediction"} <= sections(settings)
-
-
-def test_by_default_what_the_cohort_lacks_is_left_out_with_its_reason(lines, settings, pageless):
-    told = lines(session_label=("a",))
-    assert done(told) == {"prediction", "qc_fc"}
-    assert any(line.startswith("fingerprinting: left out. ") and "two sessions" in line for line in told)
-    left_out = read_table(settings.output_dir / "group" / "left_out.tsv").set_index("analysis")["reason"]
-    assert list(left_out.index) == ["fingerprinting"]
-    with pytest.raises(DatasetError, match=r"fingerprinting: .*two sessions"):
-        lines(session_label=("a",), analyses=("prediction", "fingerprinting"))
-
-
-def test_by_default_people_without_motion_and_phenotypes_are_identified(lines, settings):
-    for person in range(8):
-        for session in "ab":
-            seed = 100 * person + ord(session)
-            add_output(settings.output_dir, f"sub-{person + 1:02d}_ses-{session}", series_of(seed), mean_fd=np.nan)
-    (settings.bids_dir / "participants.tsv").unlink()
-    assert done(lines(targets=())) == {"fingerprinting"}
-    left_out = read_table(settings.output_dir / "group" / "left_out.tsv").set_index("analysis")["reason"]
-    assert "phenotypes" in left_out["prediction"]
-    assert "mean FD" in left_out["qc_fc"]
-    assert done(lines(targets=(), session_label=("a",))) == set()  # eight people are described all the same
-    left_out = read_table(settings.output_dir / "group" / "left_out.tsv").set_index("analysis")["reason"]
-    assert {"prediction", "fingerprinting", "qc_fc"} <= set(left_out.index)
-    assert settings.results_page.is_file()
-
-
-def test_by_default_fewer_people_than_the_folds_of_a_protocol_are_identified_all_the_same(lines, settings):
-    told = lines(folds=None)
-    assert done(told) == {"fingerprinting", "qc_fc"}
-    left_out = read_table(settings.output_dir / "group" / "left_out.tsv").set_index("analysis")["reason"]
-    assert left_out["prediction"].startswith("8 people are fewer than 10 folds; use --folds 4 or fewer")
-    assert left_out["prediction"] in settings.results_page.read_text()
-    with pytest.raises(DatasetError, match="prediction: 8 people are fewer than 10 folds"):
-        lines(folds=None, analyses=("prediction",))
 
 
 @pytest.mark.parametrize(
     ("last", "choices", "words"),
     [
-        ("learning_curves", {"sample_sizes": (999,)}, "999 training people are not possible"),
         ("learning_curves", {"scan_minutes": (99.0,)}, "A scan cannot be cut to 99 minutes"),
-        ("spectral_controls", {"kernel": "linear"}, "leave out --kernel"),
         ("prediction", {"folds": 40}, "fewer than 40 folds"),
     ],
 )
@@ -237,17 +192,6 @@ def test_what_the_last_analysis_would_refuse_is_refused_before_the_first(setting
     with pytest.raises(DatasetError, match=f"{last}: .*{words}"):
         run_group(settings.changed(analyses=("fingerprinting", last), **choices))
     assert not (settings.output_dir / "group" / "identification.tsv").exists()
-
-
-def test_a_folder_in_the_place_of_the_page_is_named(lines, settings):
-    lines(analyses=("qc_fc",))
-    settings.results_page.unlink()
-    settings.results_page.mkdir()
-    with pytest.raises(
-        Incomplete, match=r"group\.html is a folder, and the run keeps a file of that name\. Move it away"
-    ):
-        lines(analyses=("qc_fc",))
-    assert not (settings.output_dir / "logs" / "crashes").exists()
 
 
 def test_a_second_run_waits_for_the_first_and_keeps_its_tables(lines, settings, pageless, monkeypatch):
@@ -262,13 +206,47 @@ def test_a_second_run_waits_for_the_first_and_keeps_its_tables(lines, settings, 
     assert not (settings.output_dir / "logs" / "locks").exists()
 
 
-def test_notes_on_the_cohort_are_on_the_page_whatever_was_analysed(settings, lines):
-    """Here that the atlas of one person was another file: its parcels have the names of the others."""
-    one = {"Atlas": {"Sha256": "ab" * 32}}
-    add_output(settings.output_dir, "sub-03_ses-b", series_of(7), **one)
-    note = "The recordings were made with 2 files of the atlas"
-    assert any(line.startswith(note) for line in lines(analyses=("fingerprinting",), dry_run=True))
-    lines(analyses=("fingerprinting",))
-    facts = read_json(settings.output_dir / "group" / "scans.json")
-    assert any(each.startswith(note) for each in facts["CohortNotes"])
-    assert f"{note}: " in settings.results_page.read_text()
+QUICKLY = {"folds": 3, "inner_folds": 2, "repeats": 1, "quiet": True, "targets": ("age",), "nprocs": 1}
+QUICKLY |= {"permutations": 5}
+
+
+@pytest.fixture
+def two_atlases(tmp_path):
+    """Eight people with two sessions under two atlases, and an embedding."""
+    made = make_outputs(tmp_path, people=8)
+    for person in range(8):
+        for session in "ab":
+            name, seed = f"sub-{person + 1:02d}_ses-{session}", 100 * person + ord(session)
+            add_output(made.output_dir, name, series_of(seed + 7), atlas=other_atlas())
+            facts = {"n_parameters": 42, "n_parcels": 6, "parcellation": "Toy"}
+            add_embedding(made.output_dir, name, series_of(seed)[:3, 0], **facts)
+    return made.changed(**QUICKLY)
+
+
+def test_one_cohort_per_atlas_where_an_analysis_compares_them(two_atlases):
+    cohort, each = open_cohorts(two_atlases.changed(analyses=("parcellation_sweep", "prediction")))
+    assert list(each) == ["atlas-Other_scale-6", "atlas-Toy_scale-6"]
+    np.testing.assert_array_equal(cohort.edges, each["atlas-Other_scale-6"].edges)
+    assert not np.array_equal(each["atlas-Toy_scale-6"].edges, cohort.edges)
+    cohort, each = open_cohorts(two_atlases.changed(analyses=("parcellation_sweep",), atlas=("Toy", "Other")))
+    assert list(each) == ["Toy", "Other"]
+    np.testing.assert_array_equal(cohort.edges, each["Toy"].edges)
+    with pytest.raises(DatasetError, match="several atlases"):
+        open_cohorts(two_atlases.changed(analyses=("prediction",)))
+
+
+def test_all_leaves_out_what_the_cohort_does_not_allow_with_its_reason(two_atlases, monkeypatch):
+    described = dict.fromkeys(("transform_screen", "spectral_controls", "edges"), lambda *_: {})
+    monkeypatch.setattr(group, "ANALYSES", {name: ANALYSES[name] for name in ANALYSES} | described)  # which take long
+    chosen = parse_settings([str(two_atlases.bids_dir), str(two_atlases.output_dir), "group", "--analyses", ALL])
+    assert chosen.group.analyses == (ALL,)
+    assert run_group(two_atlases.changed(analyses=(ALL,), atlas=("Toy",), session_label=("a",))) == 0
+    folder = two_atlases.output_dir / "group"
+    left_out = read_table(folder / "left_out.tsv").set_index("analysis")["reason"]
+    assert "two parcellations" in left_out["parcellation_sweep"]
+    assert "two sessions" in left_out["fingerprinting"]
+    assert not {"prediction", "learning_curves", "encoder_comparison"} & set(left_out.index)
+    assert (folder / "learning_curves.tsv").is_file()
+    assert (folder / "encoders.tsv").is_file()
+    with pytest.raises(DatasetError, match="fingerprinting: "):
+        run_group(two_atlases.changed(analyses=("fingerprinting", ALL), atlas=("Toy",), session_label=("a",)))

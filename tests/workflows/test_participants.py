@@ -1,23 +1,37 @@
-"""The participant level: what becomes of one recording, alone in a node, in a run, and in the next."""
+"""The participant level: what becomes of one recording, what runs again, and embeddings of stored series."""
 
 from __future__ import annotations
 
 import shutil
+from collections import Counter, namedtuple
+from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.errors import RecordingError
+from fcpower_bids.demo import DemoDesign, make_dataset
+from fcpower_bids.encoders import load_encoder
+from fcpower_bids.encoders.checkpoints import ModelCard, save_checkpoint
+from fcpower_bids.encoders.fbert import FBert, FBertConfig
+from fcpower_bids.errors import RecordingError, UsageError
+from fcpower_bids.imaging import streaming
 from fcpower_bids.imaging.atlas import builtin_atlas
+from fcpower_bids.interfaces.nodes import Step, Transform
+from fcpower_bids.outputs import status
 from fcpower_bids.outputs.status import read_status, write_status_table
-from fcpower_bids.outputs.tables import read_matrix, read_table
+from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.records import Recording
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import METHOD_SECTIONS, Method, Settings
+from fcpower_bids.workflows import participant
+from fcpower_bids.workflows.plan import describe_plan, plan_run
 from fcpower_bids.workflows.recording import process_recording
-from tests.command import main
+from tests.command import main, parse_settings
 from tests.docs.pages import DOCS, code_blocks, read
+from tests.planting.faults import Tree
 from tests.running import PLAIN, run_app
 
 NAME = "sub-01_task-rest"
@@ -42,10 +56,6 @@ def fail_with(monkeypatch, error: Exception) -> None:
     ("error", "reason"),
     [
         (RecordingError("bold.nii.gz is truncated: copy it again."), "bold.nii.gz is truncated: copy it again."),
-        (
-            OSError(28, "No space left on device"),
-            "No space left on device while writing: make room, and run the same command again.",
-        ),
         (MemoryError(), "There was not enough memory. Give more, or --nprocs 1."),
     ],
 )
@@ -54,14 +64,6 @@ def test_an_error_of_a_node_becomes_the_status_as_it_was_raised(tmp_path, monkey
     assert process(tmp_path) == (NAME, "failed at parcellate")
     status = read_status(tmp_path / "out", NAME)
     assert (status.state, status.stage, status.reason) == ("failed", "parcellate", reason)
-
-
-def test_a_refusal_of_the_system_is_neither_blamed_on_the_data_nor_on_us(tmp_path, monkeypatch):
-    fail_with(monkeypatch, OSError(5, "Input/output error", "bold.nii.gz"))
-    process(tmp_path)
-    reason = read_status(tmp_path / "out", NAME).reason
-    assert reason.startswith("The system refused")
-    assert "bold.nii.gz" in reason
 
 
 ONE = ("--participant-label", "01", "--session-label", "a")
@@ -91,15 +93,6 @@ def test_the_nodes_of_the_documentation_run_alone_in_a_workflow_of_anybody(exact
     np.testing.assert_allclose(fc, np.corrcoef(series.T), atol=1e-12)
     power = np.load(only(folder / "power", "power_*.npz"))["matrix"]
     np.testing.assert_allclose(power, spectral_power(fc, 0.35), atol=1e-12)
-
-
-def test_power_is_that_of_the_fc_beside_it_after_another_alpha(exact_demo, tmp_path):
-    for alpha in ("0.35", "0.7"):
-        found = run_app(exact_demo[0], tmp_path / "out", *ATLAS, *ONE, "--alpha", alpha)
-        assert found.code == 0, found.err
-    fc = read_matrix(found.file("sub-01", "_stat-pearsoncorrelation_relmat.tsv"))[0]
-    power = read_matrix(found.file("sub-01", "desc-power0p7_relmat.tsv"))[0]
-    np.testing.assert_allclose(power, spectral_power(fc, 0.7), atol=1e-12)
 
 
 WORDS = ("--atlas", "builtin", *PLAIN, "--transforms", "power", "fisher_z", "--quiet")
@@ -138,34 +131,239 @@ def test_a_connectome_that_is_gone_or_cut_is_not_done(exact_demo, output):
     assert set(write_status_table(output)["state"]) == {"done"}
 
 
-def test_an_embedding_that_failed_is_made_when_it_can_be(exact_demo, output, tmp_path, monkeypatch):
-    """The weights are there and broken for a while, as on a disk that was full; nothing of the request changes."""
-    from fcpower_bids.interfaces import embedding
+def test_an_encoder_that_cannot_be_loaded_is_refused_before_the_first_recording(exact_demo, tmp_path):
+    words = (*WORDS, "--encoder", "fbert", "--encoder-weights", "/nowhere")
+    assert run_app(exact_demo[0], tmp_path / "out", *words).code == 2
+    assert not (tmp_path / "out" / "sub-01").exists()
 
+
+def plan_of(tree, *options):
+    settings = parse_settings([*tree.arguments, *options])
+    made = plan_run(settings, tree.base / "atlases")
+    return made, describe_plan(made, settings)
+
+
+@pytest.fixture
+def tree(tmp_path):
+    return Tree(tmp_path)
+
+
+def test_a_disk_that_is_too_small_is_known_before_the_start(tree, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10_000, 9_000, 1_000))
+    with pytest.raises(UsageError, match=r"will need at least .* GB, but only 0\.0 GB are free"):
+        plan_of(tree)
+
+
+SESSIONS, VOLUMES = 2, 90
+READ = 1 + VOLUMES
+"""Volumes of one pass, and the look at the first that comes before it."""
+WITHIN = ("--atlas", "builtin", "--strategy", "none", "--transforms", "power", "log_euclidean")
+WITHIN += ("--eigenvalue-floor", "0.001")
+ENCODED = ("--encoder", "random-init")
+WITHOUT_ENCODER = {"parcellate", "bandpass", "connectivity", "power", "transforms", "sink"}
+
+
+@pytest.fixture
+def counted(monkeypatch, tmp_path):
+    """Run the command with all nodes in this process and without pages; return how often what was done."""
+    done: Counter[str] = Counter()
+    fill, run_interface = streaming.fill, Step._run_interface
+
+    def count_volume(stream, values):
+        done["volumes"] += 1
+        return fill(stream, values)
+
+    def count_node(self, runtime):
+        done["transforms" if type(self) is Transform else type(self).__name__.lower()] += 1
+        return run_interface(self, runtime)
+
+    monkeypatch.setattr(streaming, "fill", count_volume)
+    monkeypatch.setattr(Step, "_run_interface", count_node)
+    monkeypatch.setattr(participant, "_report", lambda *_, **__: None)
     (here := tmp_path / "here.yml").write_text("plugin: Linear\n")
-    one = ("--participant-label", "01", "--session-label", "a")
-    asked = (*WORDS, "--encoder", "random-init", "--use-plugin", here, *one)
-    real = embedding._embed
 
-    def broken(path, settings, atlases, person):
-        _, facts = real(path, settings, atlases, person)
-        return {}, {"atlas": facts["atlas"], "label": facts["label"], "problem": ["failed", "The disk was full."]}
+    def run(*arguments):
+        done.clear()
+        found = run_app(*arguments, "--use-plugin", here)
+        assert found.code == 0, found.err
+        assert set(found.states().values()) == {"done"}, found.err
+        return dict(done)
 
-    monkeypatch.setattr(embedding, "_embed", broken)
-    assert run_app(exact_demo[0], output, *asked).code == 4
-    other = run_app(exact_demo[0], output, *WORDS, *one)
-    assert other.code == 0, "a request without an encoder is not about it"
-    assert set(write_status_table(output)["state"]) == {"done"}
-    monkeypatch.setattr(embedding, "_embed", real)
-    assert run_app(exact_demo[0], output, *asked).code == 0
-    assert list(output.rglob("sub-01_ses-a_*_desc-randominit_embedding.tsv"))
-    assert set(write_status_table(output)["state"]) == {"done"}
+    return run
 
 
-@pytest.mark.parametrize("weights", [[], ["--encoder-weights", "/nowhere"]])
-def test_an_encoder_that_cannot_be_loaded_is_refused_before_the_first_recording(exact_demo, tmp_path, weights):
-    for dry in ([], ["--dry-run"]):
-        found = run_app(exact_demo[0], tmp_path / "out", *WORDS, "--encoder", "fbert", *weights, *dry)
-        assert found.code == 2
-        assert "No recording can be embedded." in found.err
-        assert not (tmp_path / "out" / "sub-01").exists()
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    """One participant with a few sessions of tiny images."""
+    folder = tmp_path_factory.mktemp("dataset") / "in"
+    make_dataset(folder, DemoDesign.tiny(subjects=1, sessions=SESSIONS, volumes=VOLUMES))
+    return folder
+
+
+def test_what_is_finished_is_not_read_again(dataset, tmp_path, counted):
+    out, once = tmp_path / "out", {**dict.fromkeys(WITHOUT_ENCODER, SESSIONS), "volumes": SESSIONS * READ}
+    assert counted(dataset, out, *WITHIN) == once
+    assert counted(dataset, out, *WITHIN) == {}
+    assert counted(dataset, out, *WITHIN, "--alpha", "0.5") == once
+    assert counted(dataset, out, *WITHIN, *ENCODED) == {**once, "embed": SESSIONS}
+
+
+def replaced(pattern: str) -> Callable[[Path, pytest.MonkeyPatch], tuple[str, ...]]:
+    """Another file of the same content."""
+
+    def write_again(folder: Path, _: pytest.MonkeyPatch) -> tuple[str, ...]:
+        (path,) = (folder / "in").rglob(f"sub-01_ses-a_{pattern}")
+        path.write_bytes(path.read_bytes())
+        return ()
+
+    return write_again
+
+
+def one_more_atlas(folder: Path, _: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """The same label image under another name."""
+    image = builtin_atlas("MNI152NLin2009cAsym", folder / "atlases").image
+    shutil.copy(image, folder / "mine.nii.gz")
+    shutil.copy(image.with_name(image.name.replace(".nii.gz", ".tsv")), folder / "mine.tsv")
+    return ("--atlas", str(folder / "mine.nii.gz"))
+
+
+def another_version(_: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    for module in (participant, status):
+        patch.setattr(module, "__version__", "9.9")
+    return ()
+
+
+CHANGES: dict[str, tuple[str, ...] | Callable[[Path, pytest.MonkeyPatch], tuple[str, ...]]] = {
+    "nothing": (),
+    "--alpha": ("--alpha", "0.5"),
+    "--transforms": ("--transforms", "fisher_z"),
+    "--dataset-name": ("--dataset-name", "another"),
+    "--strategy": ("--strategy", "simple"),
+    "--min-time": ("--min-time", "100"),
+    "another confounds table": replaced("*_timeseries.tsv"),
+    "--atlas": one_more_atlas,
+    "a replaced series": replaced("*_bold.nii.gz"),
+    "a replaced mask": replaced("*_mask.nii.gz"),
+    "another version": another_version,
+}
+
+
+NODES = {*WITHOUT_ENCODER, "embed"}
+AGAIN: dict[str, set[str]] = {
+    "nothing": set(),
+    "--alpha": {"power", "sink"},
+    "--transforms": {"transforms", "sink"},
+    "--dataset-name": {"embed", "sink"},
+}
+"""What runs again; of all other changes everything but the reading of the volumes."""
+READ_AGAIN = {"--atlas", "a replaced series", "a replaced mask", "another version"}
+"""Changes after which the volumes are read again."""
+
+
+@pytest.fixture(scope="module")
+def finished(dataset, tmp_path_factory):
+    """A function that gives one recording, and the nodes that a run of it has left."""
+    folder = tmp_path_factory.mktemp("finished")
+    for path in (*dataset.rglob("*ses-a_*"), *dataset.rglob("dataset_description.json")):
+        (copy := folder / "run" / "in" / path.relative_to(dataset)).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, copy)
+    options = (*WITHIN, *ENCODED, "--debug", "--nprocs", "1")
+    assert run_app(folder / "run" / "in", folder / "run" / "nodes", *options).code == 0
+    shutil.copytree(folder / "run", folder / "kept")
+
+    def restore() -> Path:
+        shutil.rmtree(folder / "run")
+        return shutil.copytree(folder / "kept", folder / "run")  # times are kept, and so are the paths
+
+    return restore
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_runs_again_is_what_the_table_says(finished, counted, monkeypatch, change):
+    volumes = change in READ_AGAIN
+    runs = NODES if volumes else AGAIN.get(change, NODES - {"parcellate"})
+    folder, options = finished(), CHANGES[change]
+    given = options(folder, monkeypatch) if callable(options) else options
+    expected = {"volumes": READ} if volumes else {}
+    nodes = counted(folder / "in", folder / "nodes", *WITHIN, *ENCODED, "--debug", "--replace", *given)
+    assert nodes == {**dict.fromkeys(runs, 1), **expected}
+
+
+CHOSEN = [field.name for field in fields(Method) if field.metadata.get("section") in METHOD_SECTIONS]
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_every_choice_of_the_method_is_in_the_fingerprint_of_a_recording(name):
+    plain = Method()
+    value = getattr(plain, name)
+    other = (not value) if isinstance(value, bool) else (Path("x"),) if isinstance(value, tuple) else f"{value}1"
+    assert replace(plain, **{name: other}).configuration_hash() != plain.configuration_hash()
+
+
+PARCELS = tuple(f"parcel{number:04d}" for number in range(1, 7))
+
+
+def save_weights(folder, seed):
+    config = FBertConfig(n_parcels=len(PARCELS), d=8, layers=1, heads=2, ff=16)
+    card = ModelCard(roi_labels=PARCELS, atlas="listed", alpha=0.35, window=10)
+    save_checkpoint(folder, FBert(config, seed=seed), config, card)
+    return folder
+
+
+@pytest.fixture
+def listed(tmp_path):
+    """Six people; a parcel of the last one has no signal."""
+    random, rows = np.random.default_rng(1), []
+    for number in range(1, 7):
+        series = random.normal(size=(30, len(PARCELS)))
+        series[:, 0] *= number < 6
+        np.save(tmp_path / f"{number}.npy", series)
+        rows.append({"participant_id": f"sub-{number}", "session_id": "a", "path": f"{number}.npy", "kind": "series"})
+    pd.DataFrame(rows).to_csv(tmp_path / "list.tsv", sep="\t", index=False)
+    (tmp_path / "bids").mkdir()
+    return tmp_path
+
+
+def embed_group(folder, weights, *options):
+    source = ("-d", f"list={folder / 'list.tsv'}", "--analyses", "spectrum_geometry", "--quiet")
+    encoder = ("--encoder", "fbert", "--encoder-weights", str(weights))
+    return main([str(folder / "bids"), str(folder / "out"), "group", *source, *encoder, *options])
+
+
+def vectors_of(folder):
+    return {path.name[:5]: path for path in sorted((folder / "out").rglob("*_desc-fbert_embedding.tsv"))}
+
+
+def test_series_are_embedded_once_and_anew_with_other_weights_or_when_they_can_be(listed, capsys):
+    weights = save_weights(listed / "model", 1)
+    assert embed_group(listed, weights) == 4
+    assert "1 of 6 stored series could not be embedded (sub-6_ses-a_task-rest)" in capsys.readouterr().err
+    found = vectors_of(listed)
+    assert sorted(found) == [f"sub-{number}" for number in range(1, 6)]
+    before = {name: path.stat().st_mtime_ns for name, path in found.items()}
+    embed_group(listed, weights)
+    assert {name: path.stat().st_mtime_ns for name, path in vectors_of(listed).items()} == before
+    assert embed_group(listed, weights, "--encoder-read", "windows", "--replace") == 4
+    (status,) = (listed / "out" / "logs" / "status").glob("*_embedding.json")
+    assert status.stem.endswith("_desc-fbertwindows_embedding"), "the failure of the encoder of before is forgotten"
+    shutil.rmtree(weights)
+    encoder = load_encoder("fbert", save_weights(weights, 2))
+    np.save(listed / "6.npy", np.random.default_rng(2).normal(size=(30, len(PARCELS))))
+    assert embed_group(listed, weights, "--replace") == 0
+    assert not list((listed / "out" / "logs" / "status").glob("*_embedding.json"))
+    for number in range(1, 7):
+        series = np.load(listed / f"{number}.npy")
+        written = pd.read_csv(vectors_of(listed)[f"sub-{number}"], sep="\t").to_numpy()[0]
+        np.testing.assert_allclose(written, encoder.embed([series], PARCELS, np.nan)[0], atol=1e-5)
+
+
+def test_only_what_the_command_selects_is_embedded(listed):
+    table = pd.read_csv(listed / "list.tsv", sep="\t", dtype=str)
+    pd.concat([table, table.assign(session_id="b")]).to_csv(listed / "list.tsv", sep="\t", index=False)
+    weights, some = save_weights(listed / "model", 1), ("--participant-label", "1", "2", "3")
+    assert embed_group(listed, weights, *some, "--session-label", "b") == 0
+    found = sorted(path.name for path in (listed / "out").rglob("*_desc-fbert_embedding.tsv"))
+    assert [name[:11] for name in found] == ["sub-1_ses-b", "sub-2_ses-b", "sub-3_ses-b"]
+    assert embed_group(listed, weights, *some, "--session-label", "a", "--atlas", "other") == 3
+    assert len(list((listed / "out").rglob("*_desc-fbert_embedding.tsv"))) == 3

@@ -1,0 +1,356 @@
+"""The command line: every mistake at once, the words of others, records of runs, weights, threads."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from fcpower_bids.cli import commands, parser
+from fcpower_bids.cli.commands import prefetch
+from fcpower_bids.cli.parser import OURS, build_parser, read_configuration
+from fcpower_bids.core import ALPHA_STAR
+from fcpower_bids.encoders import HUB_IDS, checkpoints
+from fcpower_bids.encoders.checkpoints import ModelCard, read_config, save_checkpoint
+from fcpower_bids.encoders.fbert import FBert, FBertConfig
+from fcpower_bids.errors import UsageError
+from fcpower_bids.outputs.tables import read_toml
+from fcpower_bids.settings import LEVELS, Settings, command_of
+from fcpower_bids.store import digest_of
+from tests.cases.cohorts import PEOPLE, group, read, write_series, write_table
+from tests.cases.people import files, run
+from tests.command import parse_settings
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory):
+    """Thirty people, and the answer to one question, that an earlier one was replaced with."""
+    folder = write_series(tmp_path_factory.mktemp("answered"))
+    numbers = {"age": range(30), "iq": [number * 7 % 30 for number in range(30)]}
+    write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE, **numbers)
+    assert group(folder, "--analyses", "prediction", "--targets", "age", "--replace") == 0
+    return folder
+
+
+def test_a_record_gives_no_leave_to_replace(answered, capsys):
+    """It has what was chosen, not what was done with a single run: to replace, to try, to make the pages again."""
+    record, before = answered / "out" / "logs" / "settings_group.toml", files(answered / "out" / "group")
+    assert not {"replace", "dry_run", "reports_only"} & set(read_toml(record))
+    assert group(answered, "-c", record, "--targets", "iq") == 2
+    assert "--replace" in capsys.readouterr().err
+    assert files(answered / "out" / "group") == before
+    assert group(answered, "-c", record) == 0
+    assert set(read(answered, "prediction_summary")["target"]) == {"age"}
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["old=age>=1.2.3", "old=age>=", "old=age>=nan", "=age>=4"],
+)
+def test_a_cut_that_is_no_number_is_refused_before_any_table_is_read(answered, capsys, target):
+    assert group(answered, "--targets", target) == 2
+    assert f"--targets '{target}' must be NAME=COLUMN>=NUMBER." in capsys.readouterr().err
+
+
+@pytest.fixture
+def outputs(exact_demo, exact_run, tmp_path):
+    """Outputs that were cleaned not at all, and the words that make their pages again."""
+    out = shutil.copytree(exact_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
+    return out, (exact_demo[0], out, "participant", "--reports-only", "-c", tmp_path / "c.toml")
+
+
+@pytest.mark.parametrize("line", ["filter_order = 3", 'transforms = ["power"]\nnprocs = 1'])
+def test_pages_alone_are_refused_where_a_file_chooses_otherwise(outputs, tmp_path, line):
+    """Also what was not chosen when the outputs were made, which their record does not have."""
+    out, words = outputs
+    (tmp_path / "c.toml").write_text(line)
+    before = files(out)
+    found = run(*words)
+    assert found.code == 2
+    name = line.partition(" ")[0].replace("_", "-")
+    assert f"--{name} is not what the outputs were made with" in found.err
+    assert len(found.err.splitlines()) == 1
+    assert files(out) == before
+    other = run(*words[:-2], "--head-radius", "40")
+    assert other.code == 2
+    assert "--head-radius is not what the outputs were made with" in other.err
+
+
+SMALL_MODEL = FBertConfig(3, d=8, layers=1, heads=2, ff=16)
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A hub with one checkpoint and a file that nobody needs; it remembers what was asked of it."""
+    folder = tmp_path / "hub"
+    save_checkpoint(folder, FBert(SMALL_MODEL, 0), SMALL_MODEL, ModelCard(("a", "b", "c")))
+    (folder / "pickle.bin").touch()
+    asked = []
+
+    def locate(weights, revision=None):
+        asked.append((weights, revision))
+        return folder
+
+    monkeypatch.setattr(checkpoints, "locate", locate)
+    return asked
+
+
+def test_weights_are_copied_with_checksums_and_fetched_once(hub, tmp_path):
+    target = tmp_path / "fetched"
+    assert prefetch(["--folder", str(target), "--weights", "fbert-1m"]) == 0
+    assert hub == [(HUB_IDS["fbert-1m"], None)]
+    folder = target / "weights" / "fbert-1m"
+    listed = [line.split("\t") for line in (folder / commands.CHECKSUMS).read_text().splitlines()[1:]]
+    assert {name: int(size) for name, _, size in listed} == {
+        path.name: path.stat().st_size for path in folder.iterdir() if path.name != commands.CHECKSUMS
+    }
+    assert all(digest_of(folder / name) == digest for name, digest, _ in listed)
+    assert read_config(folder)[1].roi_labels == ("a", "b", "c")
+    assert not (folder / "pickle.bin").exists()
+    prefetch(["--folder", str(target), "--weights", "fbert-1m"])
+    assert len(hub) == 1, "what is there is verified, not fetched again"
+
+
+THREADS = """
+import sys
+from fcpower_bids import app
+
+def level(settings):
+    import numpy, scipy.linalg
+    from threadpoolctl import threadpool_info
+    print({pool["num_threads"] for pool in threadpool_info()})
+    return 0
+
+app.level_of = lambda settings: level
+sys.exit(app.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("level", "number"), [("participant", 1), ("group", 2)])
+def test_blas_has_the_threads_that_are_asked_for_whatever_the_environment(level, number, tmp_path):
+    named = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    environment = {name: value for name, value in os.environ.items() if name not in named}
+    words = [str(tmp_path), str(tmp_path / "out"), level, *(["--omp-nthreads", "2"] if number == 2 else [])]
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS, *words], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == str({min(number, os.cpu_count() or 1)}), done.stderr
+
+
+BASE = ["in", "out", "participant"]
+
+
+def test_relative_paths_become_absolute_but_names_stay(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.nii.gz", "a.tsv", "s.yml"):
+        (tmp_path / name).touch()
+    chosen = parse_settings([*BASE, "--atlas", "Schaefer400", "a.nii.gz:a.tsv", "-w", "w", "--strategy", "s.yml"])
+    assert chosen.output_dir == tmp_path / "out"
+    assert chosen.run.work_dir == tmp_path / "w"
+    assert chosen.method.atlas == ("Schaefer400", f"{tmp_path}/a.nii.gz:{tmp_path}/a.tsv")
+    assert chosen.method.strategy == str(tmp_path / "s.yml")
+
+
+def test_names_with_underscores_are_understood_and_values_are_blind_to_capitals():
+    chosen = parse_settings([*BASE, "--fd_thresh", "0.2", "--strategy", "36p", "--atlas", "schaefer-400"])
+    assert (chosen.method.fd_thresh, chosen.method.strategy, chosen.method.atlas) == (0.2, "36P", ("Schaefer400",))
+    group = parse_settings([*BASE[:-1], "group", "--analyses", "QC-FC", "--preset", "Paper"])
+    assert (group.group.analyses, group.group.preset) == (("qc_fc",), "paper")
+
+
+def test_a_choice_of_the_file_alone_is_no_option():
+    with pytest.raises(UsageError, match=r"--filter-order is set in the file of --config-file alone: filter_order"):
+        parser.parse_settings([*BASE, "--filter-order", "3"])
+
+
+def test_prefixes_are_stripped_and_lists_extended():
+    chosen = parse_settings(
+        [*BASE, "--participant-label", "sub-01", "02", "--session-label", "ses-a", "--participant_label", "03"]
+    )
+    assert chosen.inputs.participant_label == ("01", "02", "03")
+    assert chosen.inputs.session_label == ("a",)
+
+
+def test_accents_are_written_in_one_way_but_in_paths():
+    apart = unicodedata.normalize("NFD", "Größe")
+    settings = parse_settings(["in", f"out/{apart}", "group", "--targets", apart, "--phenotypes", "setup.cfg"])
+    assert settings.group.targets == (unicodedata.normalize("NFC", "Größe"),)
+    assert settings.output_dir.name == apart
+
+
+def test_all_mistakes_are_told_at_once():
+    with pytest.raises(UsageError) as caught:
+        parse_settings([*BASE, "--high-pass", "0.1", "--alpha", "2", "--min-coverage", "3", "--atals", "x"])
+    text = str(caught.value)
+    assert len(text.splitlines()) >= 4
+    assert all(word in text for word in ("--high-pass", "--alpha 2", "--min-coverage", "Did you mean --atlas"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--alpha", "nested"], "group level only"),
+        (["--fd-thresh", "nan"], "finite"),
+        (["--band-stop-min", "12"], "belong to a --motion-filter-type"),
+        (["--motion-filter-type", "notch", "--band-stop-min", "18", "--band-stop-max", "12"], "above its"),
+        (["--motion-filter-type", "lp", "--band-stop-min", "6", "--motion-filter-order", "3"], "multiple of 2"),
+        (["--transforms", "magic"], "no such transform"),
+        (["--targets", "g=a,b", "g=c,d"], "--targets g=... is given twice"),
+        (["--folds", "1"], "nothing to train on"),
+        (["--equal-minutes", "--representations", "fc", "embedding:a"], "embedding:a is known of whole scans only"),
+    ],
+)
+def test_each_mistake_has_its_sentence(arguments, message):
+    group = {"--targets", "--folds", "--equal-minutes"} & set(arguments)
+    with pytest.raises(UsageError, match=message):
+        parse_settings([*BASE[:-1], "group" if group else "participant", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("level", "words", "readers"),
+    [
+        ("group", "--strategy 36P", "level participant"),
+        ("participant", "--max-mean-fd 0.2", "level group"),
+        ("participant", "--targets age", "levels group and pretrain" if "pretrain" in LEVELS else "level group"),
+    ],
+)
+def test_an_option_that_a_level_does_not_use_is_refused_there_and_not_in_a_file(tmp_path, level, words, readers):
+    name = words.partition(" ")[0].replace("_", "-")
+    with pytest.raises(
+        UsageError, match=f"{name} is an option of the {readers}; {level} does not use it. Leave it out"
+    ):
+        parse_settings(["bids", str(tmp_path / "out"), level, *words.split()])
+    chosen = parse_settings(["bids", str(tmp_path / "out"), readers.split()[1]])
+    path = tmp_path / "c.toml"
+    path.write_text(chosen.as_toml())
+    assert parse_settings(["bids", str(tmp_path / "out"), level, "-c", str(path)]).level == level
+
+
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "logs").touch()
+    with pytest.raises(UsageError, match="out/logs is a file, and the run keeps a folder of that name"):
+        parse_settings([str(tmp_path), str(tmp_path / "out"), "participant"])
+
+
+def test_toml_round_trip_reproduces_the_settings(tmp_path):
+    chosen = parse_settings([*BASE, "--atlas", "A", "B+C", "--alpha", "0.5", "--debug", "--fd-thresh", "0"])
+    path = tmp_path / "settings.toml"
+    path.write_text(chosen.as_toml())
+    again = parse_settings([*BASE, "--config-file", str(path)])
+    assert again == chosen
+    assert again.method.configuration_hash() == chosen.method.configuration_hash()
+
+
+@pytest.mark.parametrize("spelling", ["xcp_d", "xcpd", "XCP-D"])
+def test_a_program_is_known_by_each_of_its_spellings(spelling):
+    assert parse_settings([*BASE, "--config-file", spelling]).method.convention == "xcp_d"
+    sources = ["-d", f"{spelling}=/data/a=b", "fmriprep=/x"]
+    assert parse_settings([*BASE[:-1], "group", *sources]).inputs.derivatives == ("xcpd=/data/a=b", "fmriprep=/x")
+    assert parse_settings([*BASE, *sources]).inputs.derivatives == tuple(sources[1:])
+
+
+def test_the_command_line_wins_over_the_file(tmp_path):
+    path = tmp_path / "c.toml"
+    path.write_text('alpha = "0.5"\nlow-pass = 0.1\n')
+    chosen = parse_settings([*BASE, "-c", str(path), "--alpha", "0.2"])
+    assert (chosen.method.alpha, chosen.method.low_pass) == (0.2, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("line", "arguments", "expected"),
+    [
+        ('alpha = "nested"', [], (ALPHA_STAR, "nested")),
+        ('alpha_selection = "nested"', ["--alpha", "0.5"], (0.5, None)),
+        ('alpha = "nested"', ["--alpha", "0.5"], (0.5, None)),
+        ("alpha = 0.5", ["--alpha", "grid"], (0.5, "grid")),
+    ],
+)
+def test_a_file_may_choose_the_exponent_and_the_command_line_wins(tmp_path, line, arguments, expected):
+    path = tmp_path / "c.toml"
+    path.write_text(line)
+    chosen = parse_settings([*BASE[:-1], "group", "-c", str(path), *arguments])
+    assert (chosen.method.alpha, chosen.group.alpha_selection) == expected
+
+
+def test_the_preset_of_the_paper_by_name_asks_for_all_its_analyses(tmp_path):
+    line = ["bids", "out", "group"]
+    assert parse_settings(line).group.analyses == ()
+    assert parse_settings([*line, "--preset", "paper"]).group.analyses == ("all",)
+    assert parse_settings([*line, "--preset", "paper", "--analyses", "qc_fc"]).group.analyses == ("qc_fc",)
+    # The record of a run holds every default, and giving it back repeats that run.
+    path = tmp_path / "settings.toml"
+    path.write_text(parse_settings(line).as_toml())
+    again = parse_settings([*line, "--config-file", str(path)])
+    assert (again.group.preset, again.group.analyses) == ("recommended", ())
+
+
+@pytest.mark.parametrize("content", ["x = 1", "low_pass = 'a'", "not toml", "low_pass = true"])
+def test_a_wrong_configuration_file_is_told(tmp_path, content):
+    path = tmp_path / "c.toml"
+    path.write_text(content)
+    _, errors = read_configuration(path)
+    assert len(errors) == 1
+    assert str(path) in errors[0]
+
+
+@pytest.mark.parametrize("name", [one for one in OURS if OURS[one].startswith("-")])
+def test_a_name_of_another_program_is_answered_with_ours(name):
+    with pytest.raises(UsageError) as caught:
+        parse_settings([*BASE, name, "value", "--alpha", "0.5"])
+    assert str(caught.value) == f"There is no option {name}: use {OURS[name]}."
+    own = {flag for level in LEVELS for action in build_parser(level)._actions for flag in action.option_strings}
+    assert set(re.findall(r"--[a-z][a-z-]+", OURS[name])) <= own | {"--mem-gb"}
+    assert name not in own
+
+
+def test_the_order_of_the_places_is_told():
+    with pytest.raises(UsageError, match=r"The order is bids_dir output_dir level: .* OUT participant"):
+        parse_settings(["in", "participant", "out"])
+    with pytest.raises(UsageError, match=r"Did you mean participant\?"):
+        parse_settings(["in", "out", "partcipant"])
+
+
+@pytest.mark.parametrize(
+    ("text", "megabytes"), [("8", 8000), ("8G", 8000), ("500M", 500), ("1.5GB", 1500), ("2t", 2_000_000)]
+)
+def test_memory_as_fmriprep_takes_it(text, megabytes):
+    assert parse_settings([*BASE, "--mem", text]).run.mem_mb == megabytes
+    with pytest.raises(UsageError, match="--mem-mb"):
+        parse_settings([*BASE, "--mem", "much"])
+
+
+PLAIN_SETTINGS = Settings(Path("/home/me/study/bids"), Path("/home/me/study/out"), "group")
+CHOSEN = {
+    "targets": ("fluid IQ", "age"),
+    "phenotypes": (Path("/home/me/secret/scores.tsv"),),
+    "derivatives": ("xcpd=/home/me/xcp_d",),
+    "equal_minutes": True,
+    "alpha": 0.5,
+    "permutations": 0,
+    "random_seed": 7,
+}
+
+
+def test_the_command_gives_the_choices_back_without_their_folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("scores.tsv").touch()
+    told = command_of(PLAIN_SETTINGS.changed(**CHOSEN).as_dict())
+    assert "home" not in told
+    places = {name: Path(name).absolute() for name in ("bids", "out", "scores.tsv")}
+    chosen = CHOSEN | {"phenotypes": (places["scores.tsv"],), "derivatives": (f"xcpd={Path('xcp_d').absolute()}",)}
+    again = parse_settings(shlex.split(told)[1:])
+    assert again == PLAIN_SETTINGS.changed(bids_dir=places["bids"], output_dir=places["out"], **chosen)
+
+
+def test_keys_of_the_file_are_given_by_the_file_that_was_written():
+    chosen = PLAIN_SETTINGS.changed(inner_folds=3, folds=4, name="x").as_dict()
+    assert command_of(chosen) == "fcpower_bids bids out group --name x --folds 4 --config-file settings_group_x.toml"
+    assert command_of(chosen, whole=True).endswith("--config-file /home/me/study/out/logs/settings_group_x.toml")
