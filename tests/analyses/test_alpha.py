@@ -7,12 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fcpower_bids.analyses import analyses_to_run
 from fcpower_bids.analyses.alpha import nested_exponent
 from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.analyses.features import AveragedEdges, PowerFamily
 from fcpower_bids.analyses.study import open_study
-from tests.analyses.cohorts import choose, demo_cohort
+from tests.analyses.cohorts import choose
 from tests.analyses.conftest import TARGETS
 from tests.core.test_alignment import target_alignment
 
@@ -57,12 +56,6 @@ def test_the_parabola_of_the_paper_is_a_weighted_least_squares_fit(grid, cohort)
     assert np.isfinite(peaks).any()
 
 
-def test_exponents_at_the_grid_are_those_of_the_prediction(predicted, grid):
-    ours = grid["alpha"].frame.query("alpha == 0.35").sort_values(["target", "repeat", "fold"])["score"]
-    theirs = predicted["prediction"].frame.query("representation == 'fc_power'")
-    np.testing.assert_allclose(ours, theirs.sort_values(["target", "repeat", "fold"])["r"], atol=1e-9)
-
-
 def test_nested_predictions_do_not_depend_on_the_people_of_the_test_fold(cohort):
     settings = choose(**TARGETS)
     study = open_study(cohort, settings)
@@ -99,38 +92,3 @@ def test_alignment_optimum_is_the_maximum_of_the_exact_curve(cohort):
     assert plain["score"] == pytest.approx(aligned(plain["alpha"]), abs=1e-4)
     assert plain["score_at_star"] == pytest.approx(aligned(0.35), abs=1e-4)
     assert aligned(plain["alpha"]) > max(aligned(plain["alpha"] - 0.05), aligned(plain["alpha"] + 0.05))
-
-
-def test_alignment_without_memory_leaves_the_closed_form_out(cohort, monkeypatch):
-    from fcpower_bids.analyses import alpha as alpha_selection
-
-    monkeypatch.setattr(alpha_selection, "available_bytes", lambda: 10)
-    tables = select(cohort, alpha_selection="align", targets=("planted_score",))
-    assert tables["alpha_optimum"].frame["slope"].isna().all()
-    assert "too large" in tables["alpha_optimum"].facts["DerivativeCheck"]
-
-
-@pytest.mark.parametrize(
-    ("choices", "expected"),
-    [
-        ({}, ("prediction", "fingerprinting", "qc_fc")),
-        ({"alpha_selection": "grid"}, ("prediction", "fingerprinting", "qc_fc", "alpha_selection")),
-        (
-            {"alpha_selection": "align", "analyses": ("alpha_selection", "prediction")},
-            ("alpha_selection", "prediction"),
-        ),
-        ({"alpha_selection": "nested"}, ("prediction", "fingerprinting", "qc_fc")),
-        ({"alpha_selection": "nested", "analyses": ("fingerprinting",)}, ("fingerprinting", "alpha_selection")),
-        ({"alpha": 0.5, "analyses": ("prediction",)}, ("prediction",)),
-    ],
-)
-def test_the_choice_of_the_exponent_runs_when_it_is_not_a_number(choices, expected):
-    assert analyses_to_run(choose(**choices)) == expected
-
-
-def test_where_no_fold_has_a_score_no_exponent_is_called_best():
-    people = demo_cohort(n_people=3, n_volumes=60)
-    facts = select(people, targets=("planted_score",), folds=3, inner_folds=2, repeats=1)["alpha"].facts
-    assert np.isnan(facts["BestOfGrid"]["planted_score"])
-    assert np.isnan(facts["BestOfGridScore"]["planted_score"])
-    assert np.isnan(facts["NestedScore"]["planted_score"])

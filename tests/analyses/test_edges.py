@@ -11,11 +11,9 @@ import pytest
 from scipy import optimize, special, stats
 
 from fcpower_bids.core.regression.targets import permuted_rows
-from fcpower_bids.outputs.tables import read_json, read_table, write_table
-from fcpower_bids.settings import Settings
+from fcpower_bids.outputs.tables import read_json, read_table
 from tests.command import main
 from tests.elsewhere.test_doors import write_list
-from tests.planting.participant_outputs import make_outputs
 
 PEOPLE, PARCELS, PERMUTATIONS, THRESHOLD = 40, 14, 199, 2.2
 UPPER = np.triu_indices(PARCELS, 1)
@@ -297,15 +295,6 @@ def test_the_summary_follows_from_the_tables(results, target, name):
     assert (1 + (null["largest_t"] >= needed).sum()) / (1 + PERMUTATIONS) >= 0.05
 
 
-@pytest.mark.parametrize(("permutations", "name"), [(9, "undecided"), (0, "untested")])
-def test_too_few_permutations_decide_nothing(cohort, permutations, name):
-    options = ["--targets", "score", "--representations", "fc", "--permutations", permutations, "--name", name]
-    folder = run(cohort, *listed(cohort), *options) / name
-    (row,) = read_table(folder / "edges_summary.tsv").to_dict("records")
-    assert not row["smallest_p"] < 0.05
-    assert not row["n_family_wise"] > 0
-
-
 def test_a_target_that_is_a_site_is_found_by_free_permutation_and_refused_within_sites(cohort, capsys):
     """Within sites nothing is left of it; families are exchanged whole, so their members stay together."""
     options = [*listed(cohort), "--permutations", 49, "--representations", "fc"]
@@ -319,38 +308,3 @@ def test_a_target_that_is_a_site_is_found_by_free_permutation_and_refused_within
     assert row["n_variances"] == 3
     assert rows["p"].isna().all(), "relatives are not independent"
     assert rows["q"].min() < rows["p_permutation"].min() * len(rows), "q is not bounded by the permutations"
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--targets", "all_same"], "'all_same' is constant"),
-        (["--targets", "few"], "are needed. Name fewer --covariates, add people, or leave edges out of --analyses."),
-        (["--targets", "score", "--representations", "embedding"], "no embeddings"),
-    ],
-)
-def test_what_cannot_be_asked_is_refused_before_anything_is_written(cohort, options, said, capsys):
-    folder = run(cohort, *listed(cohort), "--name", "refused", *options, "--covariates", "mean_fd", code=3)
-    assert said in capsys.readouterr().err
-    assert not list((folder / "refused").glob("edges*"))
-
-
-def test_a_threshold_that_is_none_is_refused(cohort, capsys):
-    run(cohort, "--nbs-threshold", "0", code=2)
-    assert "nbs_threshold 0.0 is a size of t and must be above 0" in capsys.readouterr().err
-
-
-def plant_places(made: Settings) -> dict[str, list[float]]:
-    """Where the parcels are, in the copy of the atlas."""
-    (path,) = (made.output_dir / "sourcedata" / "atlases").rglob("*_dseg.tsv")
-    table = read_table(path)
-    places = np.random.default_rng(0).uniform(-50, 50, (len(table), 3)).round(1)
-    write_table(path, table.assign(**dict(zip("xyz", places.T, strict=True))))
-    return {str(name): place for name, place in zip(table["name"], places.tolist(), strict=True)}
-
-
-def test_the_sidecar_says_where_the_parcels_are(tmp_path):
-    made = make_outputs(tmp_path, 16, "a")
-    places = plant_places(made)
-    options = ["--permutations", 0, "--min-time", 60, "--representations", "fc"]
-    assert read_json(run(tmp_path, "--targets", "age", *options) / "edges.json")["Centroids"] == places

@@ -100,40 +100,7 @@ def test_pairs_have_corrected_tests_per_target_and_mcnemar_for_identification(ta
         assert list(table.frame.columns) == list(table.columns), name
 
 
-def test_pooled_and_per_fold_scores_are_those_of_the_prediction(tables, equipped):
-    prediction = ANALYSES["prediction"](equipped, choose(**TARGETS, kernel="linear", representations=("fc", WINDOW)))
-    expected = prediction["prediction_summary"].frame.set_index(["target", "representation"])
-    ours = tables["encoders"].frame.set_index(["target", "representation"])
-    for name in ("fc", WINDOW):
-        row, other = ours.loc["planted_score", name], expected.loc["planted_score", name]
-        np.testing.assert_allclose(
-            [row["pooled"], row["fold_mean"], row["fold_sd"]],
-            [other["r_pooled_mean"], other["r_fold_mean"], other["r_fold_sd"]],
-            rtol=1e-9,
-        )
-
-
-def test_one_session_is_no_identification_and_no_phenotypes_no_prediction(equipped):
-    one = equipped.scans["session"] == "a"
-    single = dataclasses.replace(
-        equipped,
-        scans=equipped.scans[one].reset_index(drop=True),
-        edges=equipped.edges[one.to_numpy()],
-        embeddings={"full": equipped.embeddings["full"][one.to_numpy()]},
-    )
-    run = ANALYSES["encoder_comparison"]
-    tables = run(single, choose(**TARGETS, representations=("fc",)))
-    assert "identification" not in set(tables["encoders"].frame["target"])
-    nothing = pd.DataFrame(index=equipped.phenotypes.index)
-    tables = run(dataclasses.replace(equipped, phenotypes=nothing), choose())
-    assert set(tables) == {"encoders", "encoder_comparisons"}
-    with pytest.raises(ValueError, match="phenotypes to predict, or two people with two sessions"):
-        run(dataclasses.replace(single, phenotypes=nothing), choose())
-    with pytest.raises(ValueError, match="two representations or more"):
-        run(dataclasses.replace(single, embeddings={}), choose(representations=("fc",)))
-
-
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("size", [1, 2])
 def test_families_are_the_unit_of_identification(size, tmp_path):
     """Every flip of signs of the searches that a family wins, by hand, against the p-value that is written."""
     random, people = np.random.default_rng(2), [f"sub-{number:02d}" for number in range(1, 17)]
@@ -150,17 +117,8 @@ def test_families_are_the_unit_of_identification(size, tmp_path):
     family = dict(zip(people, [f"f{number // size}" for number in range(16)], strict=True))
     columns = {"family": list(family.values()), "age": random.uniform(20, 60, 16)}
     write_table(tmp_path / "bids" / "participants.tsv", participant_id=people, **columns)
-    options = (
-        "--targets",
-        "age",
-        "--analyses",
-        "fingerprinting",
-        "encoder_comparison",
-        "--representations",
-        "fc",
-        "fc_power",
-    )
-    assert group(tmp_path, *options, "--family-column", "family", "--alpha", "0.2") == 0
+    asked = ("--analyses", "fingerprinting", "encoder_comparison", "--representations", "fc", "fc_power")
+    assert group(tmp_path, *asked, "--targets", "age", "--family-column", "family", "--alpha", "0.2") == 0
     searches = read(tmp_path, "identification_scans")
     wins = searches.assign(family=searches["participant_id"].map(family)).pivot_table(
         "credit", "family", "representation", aggfunc="sum"

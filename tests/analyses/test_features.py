@@ -12,30 +12,18 @@ from hypothesis import strategies as st
 from sklearn.covariance import LedoitWolf
 
 from fcpower_bids.analyses import features as connectomes
-from fcpower_bids.analyses.evaluate import make_solver
 from fcpower_bids.analyses.features import (
     AveragedEdges,
     PowerFamily,
-    Representation,
     build_representations,
     cut_series,
-    describe_precision,
-    expand_names,
-    mark_people,
     series_features,
     sharing_spectra,
-    similarity,
 )
 from fcpower_bids.analyses.scan_parts import first_half, first_minutes
 from fcpower_bids.core.connectome.connectivity import average_connectivity, pearson_connectivity
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.core.regression.folds import PAPER, replicated_folds
-from fcpower_bids.core.regression.krr import KernelRidge
-from fcpower_bids.core.regression.nested import nested_cv
-from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe
-from fcpower_bids.errors import Unfit, UsageError
-from fcpower_bids.resources import memory_limit
 from fcpower_bids.transforms.stateless import PartialCorrelation
 from tests.analyses.cohorts import TR, choose, weak_mode_cohort
 
@@ -81,30 +69,6 @@ def test_power_is_that_of_each_matrix_whether_kept_or_not(n_volumes):
         for keep in (True, False):
             np.testing.assert_allclose(PowerFamily(averaged, choose(), keep).features(alpha), expected, atol=1e-10)
         np.testing.assert_allclose(PowerFamily(averaged, choose()).kernel(alpha), np.corrcoef(expected), atol=1e-10)
-
-
-def test_little_memory_costs_precision_of_seven_digits_and_no_eigenvectors_are_kept():
-    edges = draw_edges(np.random.default_rng(2), 12, 20)
-    averaged = AveragedEdges(edges, [[i, i + 6] for i in range(6)])
-    full = PowerFamily(averaged, choose(), keep=True)
-    expected, plain = full.kernel(0.35), similarity(averaged)
-    assert full.spectra is not None
-    assert describe_precision(averaged.shape) == "double"
-    with memory_limit(0.004):
-        short = PowerFamily(averaged, choose(), keep=True)
-        assert short.spectra is None
-        assert short.features(0.35).dtype == np.float32
-        assert "less than 1e-6" in describe_precision(averaged.shape)
-        np.testing.assert_allclose(short.kernel(0.35), expected, rtol=0, atol=1e-6)
-        np.testing.assert_allclose(similarity(averaged), plain, rtol=0, atol=1e-6)
-
-
-def test_edges_on_disk_in_single_precision_are_clipped_accordingly(tmp_path):
-    edges = draw_edges(np.random.default_rng(3), 4, 10, n_volumes=6)
-    np.save(tmp_path / "edges.npy", edges.astype(np.float32))
-    on_disk = AveragedEdges(np.load(tmp_path / "edges.npy", mmap_mode="r"), [[i] for i in range(4)])
-    exact = PowerFamily(AveragedEdges(edges, [[i] for i in range(4)]), choose()).features(0.35)
-    np.testing.assert_allclose(PowerFamily(on_disk, choose()).features(0.35), exact, atol=1e-3)
 
 
 def test_scans_put_end_to_end_are_exactly_that_and_have_no_negative_eigenvalue():
@@ -158,16 +122,6 @@ def test_each_connectome_is_decomposed_once_for_all_analyses_with_the_same_bits(
     assert len(decomposed) == 19, "nothing is kept beyond the command"
 
 
-def test_what_is_not_asked_for_is_forgotten_where_room_is_short(decomposed):
-    with sharing_spectra(EDGES), memory_limit(4 * 9 * 30 * 31 * 8 / 2**20):
-        PowerFamily(SCANS, choose())
-        PowerFamily(PEOPLE, choose())
-        PowerFamily(AveragedEdges(EDGES, [[1, 2]]), choose())
-        assert len(decomposed) == 10
-        PowerFamily(PEOPLE, choose())
-        assert len(decomposed) == 13, "only what was asked for last was still there"
-
-
 @pytest.fixture(scope="module")
 def weak():
     return weak_mode_cohort(n_people=60, n_volumes=60)
@@ -193,53 +147,3 @@ def test_a_part_of_a_scan_has_the_series_of_that_part(weak, part, n_volumes):
     (one,) = build_representations(short, [np.array([4])], ("partial_correlation",), choose())
     expected = partial_correlation(weak.series[4]()[0][:n_volumes]) * np.sqrt(2)
     np.testing.assert_allclose(one.features()[0], expected, rtol=1e-9, atol=1e-12)
-
-
-@pytest.fixture
-def embedded(cohort):
-    rng, n = np.random.default_rng(0), len(cohort.scans)
-    vectors = {"one": rng.standard_normal((n, 5)), "two": rng.standard_normal((n, 7))}
-    seen = {"one": ("trained", *["no"] * (n - 1)), "two": ("no",) * n}
-    return dataclasses.replace(cohort, embeddings=vectors, seen=seen)
-
-
-def test_embedding_stands_for_every_encoder(embedded):
-    found = expand_names(embedded, choose(representations=("fc", "embedding")))
-    assert found == ("fc", "embedding:one", "embedding:two")
-    assert expand_names(embedded, choose(representations=("embedding:two",))) == ("embedding:two",)
-    with pytest.raises(UsageError, match="'nothing' does not exist"):
-        expand_names(embedded, choose(representations=("nothing",)))
-    with pytest.raises(Unfit, match="no embeddings for 'embedding:three'"):
-        expand_names(embedded, choose(representations=("embedding:three",)))
-
-
-def test_people_seen_by_an_encoder_are_marked(embedded):
-    first = str(embedded.scans["participant_id"].iloc[0])
-    assert mark_people(embedded, "embedding:one")[first] == "trained"
-    assert not mark_people(embedded, "fc_power")
-
-
-N = 80
-FOLDS = replicated_folds(N, 5, 3, 2)
-
-
-@pytest.fixture(scope="module")
-def edges():
-    rng = np.random.default_rng(0)
-    return np.tanh(0.3 + 0.3 * rng.standard_normal((N, 12)) @ rng.standard_normal((12, 300)) / 3)
-
-
-def plant(edges, seed=1):
-    rng = np.random.default_rng(seed)
-    return edges[:, :40].mean(axis=1) * 10 + rng.standard_normal(N) * 0.3
-
-
-def test_few_features_of_many_people_make_no_kernel_of_everyone(edges, monkeypatch):
-    few = Representation("embedding", "linear", lambda: edges[:, :8])
-    found = []
-    for width in (PRIMAL_WIDTH, 0):
-        monkeypatch.setattr("fcpower_bids.analyses.evaluate.PRIMAL_WIDTH", width)
-        solver = make_solver(few, PAPER)
-        assert isinstance(solver, LinearProbe if width else KernelRidge)
-        found.append(nested_cv(solver, plant(edges)[:, None], FOLDS, PAPER.selection).predicted)
-    np.testing.assert_allclose(*map(np.concatenate, found), rtol=0, atol=1e-9)

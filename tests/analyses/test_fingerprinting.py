@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from fcpower_bids.analyses.catalogue import ANALYSES
-from fcpower_bids.analyses.fingerprinting import repeated_scans
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from tests.analyses.cohorts import choose, cohort_of, single_session
+from tests.analyses.cohorts import choose, cohort_of
 
 
 def identify(cohort, **choices):
@@ -75,37 +72,3 @@ def test_three_sessions_are_compared_in_pairs_and_together():
     assert plain["n_people"].tolist() == [6, 5, 5, 6]
     assert plain["n_searches"].tolist() == [12, 10, 10, 32]
     assert (plain["accuracy"] == 1).all()
-
-
-def test_embeddings_take_part_and_scans_without_one_do_not(cohort):
-    rng = np.random.default_rng(1)
-    person = cohort.scans["participant_id"].str[-2:].astype(int).to_numpy()
-    embedding = rng.standard_normal((60, 30))[person] + 0.1 * rng.standard_normal((120, 30))
-    embedding[0] = np.nan
-    other = dataclasses.replace(cohort, embeddings={"toy": embedding}, series=())
-    tables = identify(other, representations=("fc", "embedding"), permutations=9)
-    frame = tables["identification"].frame.set_index("representation")
-    assert frame.loc["embedding:toy", "accuracy"] == 1
-    assert frame["n_people"].tolist() == [59, 59]
-    assert tables["identification_comparisons"].frame["n_searches"].tolist() == [118]
-
-
-def test_the_order_of_scans_changes_nothing(cohort):
-    order = np.random.default_rng(2).permutation(len(cohort.scans))
-    plain = dataclasses.replace(cohort, series=())
-    shuffled = dataclasses.replace(plain, scans=cohort.scans.iloc[order], edges=cohort.edges[order])
-    ours, theirs = (identify(each, permutations=9) for each in (plain, shuffled))
-    for name, table in ours.items():
-        pd.testing.assert_frame_equal(table.frame, theirs[name].frame, rtol=1e-8)
-
-
-def test_one_session_is_refused():
-    with pytest.raises(ValueError, match=r"Fingerprinting needs two sessions .* only 'n/a'"):
-        identify(single_session(np.random.default_rng(3), 5))
-
-
-def test_different_people_in_the_sessions_are_refused():
-    rows = [("a", "1", 1.0, 0.1, 1), ("b", "1", 1.0, 0.1, 1), ("b", "2", 1.0, 0.1, 1), ("c", "2", 1.0, 0.1, 1)]
-    cohort = cohort_of(np.random.default_rng(4).uniform(-0.5, 0.5, (4, 10)), rows, pd.DataFrame())
-    with pytest.raises(ValueError, match="two people or more"):
-        repeated_scans(cohort, np.ones(4, dtype=bool))

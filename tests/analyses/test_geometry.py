@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -114,9 +112,3 @@ def test_rank_deficient_scans_have_no_distances_but_everything_else():
     assert tables["spectrum_path"].facts["RankDeficient"] == 4
     assert tables["spectrum_histogram"].facts["LeftOut"] > 0
     assert np.isfinite(tables["spectrum_sphere"].frame).all(axis=None)
-
-
-def test_refusals(cohort):
-    nobody = dataclasses.replace(cohort, scans=cohort.scans.iloc[:0], edges=cohort.edges[:0])
-    with pytest.raises(ValueError, match="no scan"):
-        analyse_geometry(nobody, choose())

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,7 +14,6 @@ from fcpower_bids.analyses.study import open_study
 from fcpower_bids.cohort.assembly import load_folds
 from tests.analyses.cohorts import choose, single_session
 
-PACKAGE = Path(__file__).parents[2] / "fcpower_bids"
 PEOPLE = 400
 SITES = np.array([f"s{number % 5}" for number in range(PEOPLE)])
 
@@ -74,39 +71,6 @@ def test_folds_of_a_file_that_hold_out_sites_have_inner_folds_by_site(cohort, tm
     for ours, theirs in zip(study.folds, drawn.folds, strict=True):
         np.testing.assert_array_equal(ours.test, theirs.test)
         assert [rows.tolist() for rows in ours.inner] == [rows.tolist() for rows in theirs.inner]
-
-
-def test_a_target_that_goes_with_a_site_is_permuted_within_it_without_being_asked(cohort):
-    study = open_study(cohort, choose(targets=("score", "told"), folds=3, repeats=1))
-    assert list(study.protocol.exchange.columns) == ["site", "batch"]
-    sites = cohort.phenotypes["site"].to_numpy()
-    free, within = (study.protocol.exchange.orders(target, 5) for target in study.targets)
-    assert (sites[within] == sites).all()
-    assert not (sites[free] == sites).all()
-    ((name, about),) = study.facts()["TargetsThatGoWithSites"].items()
-    assert (name, about["Columns"]) == ("told", ["site"])
-    means = cohort.phenotypes.groupby("site")["told"].transform("mean")
-    assert about["Share"] == pytest.approx(np.corrcoef(cohort.phenotypes["told"], means)[0, 1] ** 2)
-
-
-def test_nothing_else_draws_a_fold_or_a_permutation():
-    """Of the analyses the protocol alone is given the functions that draw."""
-    drawing = {"replicated_folds", "cbig_folds", "leave_one_site_out", "inner_folds", "matlab_inner_folds"}
-    drawing |= {"deal_families", "permuted_rows", "permutations"}
-    users = set()
-    for path in PACKAGE.rglob("*.py"):
-        imported = {
-            alias.name
-            for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.ImportFrom)
-            for alias in node.names
-        }
-        users |= {path.relative_to(PACKAGE).as_posix()} if imported & drawing else set()
-    probing = "pretrain/selection.py"  # checkpoints of a run, before there is an embedding of the cohort
-    assert {name for name in users if not name.startswith("core/")} - {probing} == {
-        "analyses/study.py",
-        "estimators.py",  # for scikit-learn, without a cohort
-    }
 
 
 def test_repeats_of_held_out_sites_stay_in_the_order_of_the_study():

@@ -7,13 +7,11 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.linalg import subspace_angles
 
 from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.analyses.spectrum.screen import GROUP_FIT, SCREEN, TANGENTS, ScreenRows
 from fcpower_bids.analyses.study import open_study
-from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
-from fcpower_bids.core.connectome.spd import spectral_power
+from fcpower_bids.core.connectome.edges import vectorise_edges
 from tests.analyses.cohorts import choose, cohort_of, demo_cohort, weak_mode_cohort
 
 CHOICES = {"targets": ("weak",), "repeats": 2, "folds": 5}
@@ -32,28 +30,6 @@ def screen(cohort):
 
 def scores_of(tables):
     return tables["transform_screen"].frame.set_index("representation")
-
-
-def test_the_prediction_analysis_agrees(cohort, screen):
-    folds = screen["transform_screen_folds"].frame
-    settings = choose(**CHOICES, representations=("fc", "fc_power", "fisher_z", "cholesky"))
-    prediction = ANALYSES["prediction"](dataclasses.replace(cohort, series=()), settings)["prediction"].frame
-    for name in settings.group.representations:
-        mine = folds[folds["representation"] == name]["r"].to_numpy()
-        np.testing.assert_array_equal(mine, prediction[prediction["representation"] == name]["r"].to_numpy())
-
-
-def test_fits_inside_the_folds_are_near_those_to_everyone_and_change_no_other_row(cohort, screen):
-    inside = ANALYSES["transform_screen"](cohort, choose(**CHOICES | {"repeats": 1}, fit_transforms_on="fold"))
-    rows = screen["transform_screen_folds"].frame.query("repeat == 0")
-    once, folds = rows.groupby("representation")[["r"]].mean().set_axis(["fold_mean"], axis=1), scores_of(inside)
-    fitted = list(GROUP_FIT)
-    assert (folds.loc[fitted, "fitted_to"] == "fold").all()
-    assert (folds.drop(index=fitted)["fitted_to"] == "n/a").all()
-    pd.testing.assert_frame_equal(once.drop(index=fitted), folds.drop(index=fitted)[["fold_mean"]].sort_index())
-    tangents = [name for name in fitted if name.startswith("tangent")]
-    assert (once.loc[fitted, "fold_mean"] != folds.loc[fitted, "fold_mean"]).all()
-    np.testing.assert_allclose(once.loc[tangents, "fold_mean"], folds.loc[tangents, "fold_mean"], atol=0.05)
 
 
 def test_test_people_do_not_touch_a_fit_inside_the_fold(cohort):
@@ -132,42 +108,3 @@ def test_features_agree_with_the_reference_numbers(golden, golden_rows, name, mo
         near = "fcpower_bids.analyses.spectrum.screen.NEAR"
         monkeypatch.setattr(near, 1e-8 / 24)  # norm of the mean tangent vector that is left
     np.testing.assert_allclose(golden_rows.representation(name).features()[:], expected, rtol=1e-7, atol=1e-8)
-
-
-def test_cholesky_rows_hold_the_whole_factor(golden, golden_rows):
-    factor = golden["scipy_cholesky_s0"]
-    lower = np.tril(factor) if np.allclose(np.triu(factor, 1), 0) else np.triu(factor).T
-    for name, diagonal in (("cholesky", np.diag(lower)), ("log_cholesky", np.log(np.diag(lower)))):
-        features = golden_rows.representation(name).features()[0]
-        assert features.size == 24 * 23 / 2 + 24
-        np.testing.assert_allclose(features[:-24], vectorise_edges(lower.T), rtol=0, atol=1e-12)
-        np.testing.assert_allclose(features[-24:], diagonal, rtol=0, atol=1e-12)
-
-
-def test_principal_components_are_the_leading_ones(golden, golden_rows):
-    scores = golden_rows.representation("pca").features()[:]
-    assert scores.shape == (14, 4)
-    assert subspace_angles(scores, golden["sklearn_pca5"][:, :4]).max() < 1e-10
-
-
-@pytest.mark.parametrize(
-    ("name", "number", "key", "angle"),
-    [
-        ("factor_analysis", 3, "sklearn_fa3", 0.02),
-        ("ica", 3, "sklearn_fastica3", 1e-10),
-        ("random_projection", 8, "sklearn_grp8_seed0", 1e-10),
-    ],
-)
-def test_reductions_span_the_reference(golden, golden_rows, monkeypatch, name, number, key, angle):
-    monkeypatch.setattr("fcpower_bids.analyses.spectrum.screen.N_COMPONENTS", number)
-    monkeypatch.setattr("fcpower_bids.transforms.subspace.FACTOR_ITERATIONS", 100)
-    scores, expected = golden_rows.representation(name).features()[:], golden[key]
-    assert scores.shape == expected.shape
-    angles = subspace_angles(scores - scores.mean(axis=0), expected - expected.mean(axis=0))
-    assert angles.max() < angle
-
-
-def test_a_quarter_power_is_the_root_of_the_root(golden, golden_rows):
-    quarter = rebuild_matrix(golden_rows.representation("power_0.25").features()[:])
-    expected = [spectral_power(matrix, 0.5) for matrix in golden["pyriemann_powm_0.5"]]
-    np.testing.assert_allclose(vectorise_edges(quarter), edges_of(expected), rtol=0, atol=1e-11)

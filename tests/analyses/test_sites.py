@@ -8,46 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.analyses.sites import HarmonisedFeatures, fit_combat
 from fcpower_bids.outputs.tables import read_json
 from tests.command import main
 from tests.planting.planted import Planted, make_cohort
 from tests.referee import ridge
-
-
-def draw(n=120, n_edges=200, seed=0):
-    """Features with a shift and a spread of each of three sites, and the age that they follow."""
-    rng = np.random.default_rng(seed)
-    sites = np.array(["a", "b", "c"])[rng.permutation(np.arange(n) % 3)]
-    age = rng.uniform(20, 80, n)
-    place = np.searchsorted(["a", "b", "c"], sites)
-    shift, spread = rng.normal(0, 1, (3, n_edges)), rng.uniform(0.5, 2, (3, n_edges))
-    clean = 0.02 * age[:, None] * rng.standard_normal(n_edges) + rng.standard_normal((n, n_edges))
-    return shift[place] + spread[place] * clean, sites
-
-
-def harmonise(features, sites, train):
-    return HarmonisedFeatures(features, fit_combat(features, sites, train), sites)[:]
-
-
-def test_one_site_is_not_adjusted_to_itself():
-    features, sites = draw()
-    np.testing.assert_array_equal(harmonise(features, sites, np.flatnonzero(sites == "a")), features)
-
-
-def test_blocks_are_those_of_the_whole():
-    features, sites = draw(60, 9000)
-    combat = fit_combat(features, sites, np.arange(45))
-    lazy = HarmonisedFeatures(features, combat, sites)
-    np.testing.assert_array_equal(np.hstack([lazy[:, :4096], lazy[:, 4096:]]), lazy[:])
-    np.testing.assert_array_equal(lazy[3:8], lazy[:][3:8])
-
-
-def test_a_constant_feature_stays():
-    features, sites = draw()
-    features[:, 5] = 0.25
-    np.testing.assert_allclose(harmonise(features, sites, np.arange(90))[:, 5], 0.25, atol=1e-9)
-
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "3", "--repeats", "1", "--analyses", "prediction"]
 PEOPLE, PENALTIES = 36, [0.1, 1.0, 10.0]
@@ -152,27 +116,8 @@ def test_the_files_and_the_page_say_what_was_done(cohort, harmonised):
     assert harmonised.table("importance_networks").empty
 
 
-def test_models_of_harmonised_features_are_refused(cohort, capsys):
-    run(cohort, "models", "--sites", "combat", "--save-models", code=2)
-    assert "--save-models writes models of features as they are" in capsys.readouterr().err
-
-
-WITHOUT = ("learning_curves", "transform_screen", "spectral_controls", "encoder_comparison", "parcellation_sweep")
-
-
-@pytest.mark.parametrize("asked", [(name,) for name in WITHOUT[:4]] + [("alpha_selection",)])
+@pytest.mark.parametrize("asked", ["learning_curves", "alpha_selection"])
 def test_what_predicts_without_combat_is_refused_with_it(asked, cohort, capsys):
-    run(cohort, "refused", "--sites", "combat", "--representations", "fc", "fc_power", "--analyses", *asked, code=3)
+    run(cohort, "refused", "--sites", "combat", "--representations", "fc", "fc_power", "--analyses", asked, code=3)
     assert "--sites combat" in capsys.readouterr().err
     assert not (cohort.out / "group" / "refused").exists()
-
-
-def test_of_all_analyses_those_without_combat_are_left_out_by_name(cohort):
-    words = ("--sites", "combat", "--analyses", "all", "--permutations", "0", "--representations", "fc", "fc_power")
-    made = run(cohort, "every", *words)
-    left_out = made.table("left_out").set_index("analysis")["reason"]
-    assert left_out.loc[list(WITHOUT[:4])].str.contains("--sites combat").all()
-    assert not {"prediction", "edges"} & set(left_out.index)
-    text = (made.out / "group" / "every" / "CITATION.md").read_text()
-    assert "by ComBat" in text
-    assert "as for the prediction" not in text

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.linalg import subspace_angles
 from sklearn.decomposition import FactorAnalysis as Referee
 
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.spd import matrix_log
-from fcpower_bids.transforms import fitted
 from fcpower_bids.transforms.fitted import MEANS, riemannian_mean, whiten, whitening
 from fcpower_bids.transforms.subspace import FactorAnalysis
 
@@ -46,27 +44,6 @@ def test_singular_matrices_are_refused_and_do_not_become_noise(name):
         MEANS[name](draw_connectomes(n=1, n_parcels=10, n_volumes=5))
 
 
-def test_first_passes_in_single_precision_lead_to_the_same_mean(monkeypatch):
-    """In as many passes, some of them cheaper."""
-    rng = np.random.default_rng(0)
-    mixing = rng.standard_normal((30, 12))
-    connectomes = [
-        np.corrcoef(rng.standard_normal((400, 12)) @ mixing.T + rng.standard_normal((400, 30)), rowvar=False)
-        for _ in range(8)
-    ]
-    passes = []
-    exact, coarse = fitted._tangent_vector, fitted._coarse_vector
-    monkeypatch.setattr(fitted, "_tangent_vector", lambda one, whitener: passes.append(8) or exact(one, whitener))
-    monkeypatch.setattr(fitted, "_coarse_vector", lambda *one, **how: passes.append(4) or coarse(*one, **how))
-    mixed = riemannian_mean(connectomes)
-    counts = passes.count(8), passes.count(4)
-    passes.clear()
-    monkeypatch.setattr(fitted, "COARSE_PASSES", 0)
-    np.testing.assert_allclose(mixed, riemannian_mean(connectomes), rtol=0, atol=1e-8)
-    assert counts[1] > 0
-    assert len(passes) > counts[0]
-
-
 def draw(n=40, width=300, n_factors=3, noise=1.0, seed=0):
     rng = np.random.default_rng(seed)
     factors, loadings = rng.standard_normal((n, n_factors)), rng.standard_normal((n_factors, width))
@@ -84,11 +61,3 @@ def test_every_step_is_that_of_scikit_learn(iterations):
     scores *= np.sign((scores * expected).sum(axis=0))
     np.testing.assert_allclose(scores, expected, rtol=0, atol=2e-3)
     assert iterations == 10 or not ours.converged_
-
-
-def test_the_factors_are_recovered_also_of_people_who_were_not_fitted():
-    factors, features = draw(n=120)
-    fitted = FactorAnalysis(3, 50).fit(features[:80])
-    assert fitted.converged_
-    assert subspace_angles(fitted.transform(features[80:]), factors[80:]).max() < 0.35
-    assert subspace_angles(fitted.transform(features[:80]), factors[:80] - factors[:80].mean(axis=0)).max() < 0.15

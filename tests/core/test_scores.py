@@ -86,34 +86,6 @@ def test_missing_targets_are_left_out_one_by_one(rng, name):
         np.testing.assert_allclose(got[:, j], [score_predictions(name, y[rows, j], g[rows, j], alone) for g in f])
 
 
-def test_fewer_than_two_rows_have_no_score():
-    assert np.isnan(score_predictions("mse", [1.0], [2.0]))
-    assert np.isnan(score_predictions("mse", [1.0, np.nan], [2.0, 1.0]))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("r2", [1, 2], [1, 2]), "There is no score called 'r2'"),
-        (("mse", [1, 2], [1, np.nan]), "A prediction is missing"),
-        (("mse_norm", [1, 2], [1, 2]), "needs the mean and standard deviation"),
-        (("mse", [1, 2, 3], [1, 2]), "do not match"),
-        (("mse_norm", [1, 2, 3], [1, 2, 3], Training(np.zeros(2), np.ones(2))), "Training statistics"),
-    ],
-)
-def test_plain_errors(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        score_predictions(*arguments)
-
-
-def test_pooled_training_statistics_follow_their_rows():
-    pooled = pool_training(
-        [Training(np.array([1.0]), np.array([2.0])), Training(np.array([3.0]), np.array([4.0]))], [2, 1]
-    )
-    np.testing.assert_array_equal(pooled.mean.ravel(), [1, 1, 3])
-    np.testing.assert_array_equal(pooled.std.ravel(), [2, 2, 4])
-
-
 @pytest.mark.parametrize("name", list(SCORES))
 def test_selection_pools_or_averages_and_prefers_less_loss(rng, name):
     observed = [(rng.random((n, 2)) > 0.5).astype(float) for n in (9, 12)]
@@ -128,17 +100,6 @@ def test_selection_pools_or_averages_and_prefers_less_loss(rng, name):
         name, np.concatenate(observed), np.concatenate(predicted, axis=1), pool_training(train, [9, 12])
     )
     np.testing.assert_allclose(selection_scores(f"pooled_{name}", observed, predicted, train), sign * together)
-
-
-def test_inner_folds_without_a_score_do_not_count(rng):
-    observed = [np.array([[0.0], [1.0], [1.0]]), np.ones((2, 1))]
-    predicted = [rng.standard_normal((2, 3, 1)), rng.standard_normal((2, 2, 1))]
-    train = [Training(np.zeros(1), np.ones(1))] * 2
-    got = selection_scores("mean_auc", observed, predicted, train)
-    np.testing.assert_allclose(got, score_predictions("auc", observed[0], predicted[0]))
-    assert np.isnan(selection_scores("mean_auc", observed[1:], predicted[1:], train[1:])).all()
-    with pytest.raises(ValueError, match="must start with pooled_ or mean_"):
-        selection_scores("pearson", observed, predicted, train)
 
 
 def test_first_best_penalty_wins_and_no_score_means_the_largest():

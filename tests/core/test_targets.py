@@ -16,11 +16,8 @@ from fcpower_bids.core.regression.targets import (
     composite_target,
     encode_binary,
     fit_composite,
-    fixed_target,
-    join_targets,
     permuted_rows,
     predict_known,
-    remove_covariates,
     residual_target,
 )
 
@@ -50,27 +47,6 @@ def test_composite_is_scale_pca_of_complete_rows(seed, n_train, missing):
     np.testing.assert_allclose(got[known], sign * expected[known], rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("q", [4, 6, 10])
-def test_folds_agree_on_the_sign_where_half_the_measures_fall_as_the_others_rise(q):
-    rng = np.random.default_rng(q)
-    loads = np.where(np.arange(q) % 2, -0.8, 0.8)
-    measures = rng.standard_normal((200, 1)) * loads + rng.standard_normal((200, q))
-    for _ in range(40):
-        train = rng.permutation(200)[:180]
-        assert fit_composite(measures, train)[2] @ loads > 0
-
-
-@pytest.mark.parametrize(
-    ("column", "message"),
-    [(np.full(40, np.nan), "No training person has all measures"), (np.full(40, 0.1), "Measure 3 .* is constant")],
-)
-def test_useless_measure_is_named(column, message):
-    values = measures_of(2)
-    values[:, 3] = column
-    with pytest.raises(ValueError, match=message):
-        fit_composite(values, np.arange(30))
-
-
 @quick
 @given(st.integers(0, 50), st.integers(1, 4), st.booleans())
 def test_residuals_of_the_training_regression(seed, n_covariates, collinear):
@@ -84,18 +60,6 @@ def test_residuals_of_the_training_regression(seed, n_covariates, collinear):
         rows = train[~np.isnan(y[train, j])]
         referee = LinearRegression().fit(x[rows], y[rows, j])
         np.testing.assert_allclose(got[:, j], y[:, j] - referee.predict(x), rtol=0, atol=1e-8)
-
-
-def test_missing_covariate_names_its_row():
-    with pytest.raises(ValueError, match="missing in row 2"):
-        remove_covariates(np.ones((4, 1)), [1, 2, np.nan, 3], np.arange(4))
-
-
-def test_targets_side_by_side():
-    values = measures_of(3)
-    both = join_targets([composite_target(values), fixed_target(np.arange(40))])(np.arange(30))
-    np.testing.assert_array_equal(both[:, :1], composite_target(values)(np.arange(30)))
-    np.testing.assert_array_equal(both[:, 1], np.arange(40))
 
 
 def test_two_classes_become_zero_and_one():
@@ -167,15 +131,6 @@ def test_one_far_person_who_is_tested_is_not_extrapolated_to():
     found = predict_known(values, known, train)
     np.testing.assert_allclose(found, guess_by_sklearn(known, values, train))
     assert abs(values - found)[0, 0] < 3
-
-
-def test_columns_that_say_nothing_leave_the_mean():
-    rng = np.random.default_rng(1)
-    known, values = rng.standard_normal((20, 6)), rng.standard_normal((20, 1))
-    values[4] = np.nan
-    train = np.arange(15)
-    found = predict_known(values, known, train)
-    np.testing.assert_allclose(found, np.full_like(values, np.nanmean(values[train])))
 
 
 def test_the_sign_of_a_composite_of_opposed_measures_is_that_of_the_first_in_every_fold():
