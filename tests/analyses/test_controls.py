@@ -14,10 +14,8 @@ from fcpower_bids.analyses.spectrum.controls import (
     DOT_PRODUCTS,
     dot_kernel,
     filtered_features,
-    knot_weights,
     modes,
     profile,
-    random_heights,
     rbf_kernel,
     squared_distances,
 )
@@ -62,11 +60,6 @@ def scores(tables):
     return tables["spectral_controls"].frame.set_index("representation")
 
 
-def per_fold(tables, name, score="r"):
-    frame = tables["spectral_controls_folds"].frame
-    return frame[frame["representation"] == name][score].to_numpy()
-
-
 def test_the_correction_counts_controls_that_ask_the_same_question(tables):
     """FC against FC^alpha stands alone; random filters are corrected among themselves."""
     frame = tables["spectral_controls"].frame
@@ -75,14 +68,6 @@ def test_the_correction_counts_controls_that_ask_the_same_question(tables):
     for _, rows in frame[frame["representation"] != "fc_power"].groupby("control"):
         known = rows["p_two_sided"].dropna()
         assert rows["p_holm"].min() == pytest.approx(min(1, known.min() * len(known)), nan_ok=True)
-
-
-def test_features_that_only_identify_people_predict_at_chance(tables, scores):
-    assert scores.loc["one_hot", "n_scored"] == 0
-    assert np.isnan(scores.loc["one_hot", "fold_mean"])
-    np.testing.assert_allclose(per_fold(tables, "one_hot", "predictive_cod"), 0, atol=1e-6)
-    assert abs(scores.loc["random_embedding", "fold_mean"]) < 0.25
-    assert scores.loc["random_embedding", "p_less"] < 0.001
 
 
 def test_cuts_inside_a_cluster_of_eigenvalues_are_named(cohort):
@@ -126,16 +111,6 @@ def learned(cohort):
     return LearnedFilters(study, family)
 
 
-@pytest.mark.parametrize("name", ["learned_bins", "learned_network"])
-def test_learned_filters_predict_every_target(learned, name, monkeypatch):
-    monkeypatch.setattr("fcpower_bids.analyses.spectrum.learned_filters.N_ITERATIONS", 5)
-    result = learned.validate(name)
-    assert result.chosen.shape == (3, 2)
-    assert (result.fold_scores("pearson")[:, 0] > 0.8).all()
-    assert (result.fold_scores("pearson")[:, 1] < 0.6).all()
-    assert sum(np.isnan(each[:, 0]).sum() for each in result.observed) == 1
-
-
 def test_test_people_do_not_touch_a_learned_filter(learned, monkeypatch):
     monkeypatch.setattr("fcpower_bids.analyses.spectrum.learned_filters.N_ITERATIONS", 3)
     before = learned.validate("learned_bins")
@@ -177,19 +152,6 @@ def test_profile_has_the_numbers_of_the_paper():
     assert (deficient[100:] == 0).all()
     assert deficient[99] == 0.05
     assert profile(np.array([2.0, 1.0, 0.5]), TOLERANCE)[0] == 10
-
-
-def test_random_filters_are_seeded_and_every_second_one_is_monotone(family):
-    basis = knot_weights(family.eigenvalues, TOLERANCE)[0]
-    drawn, again, other = (list(random_heights(20, seed)) for seed in (1, 1, 2))
-    assert [monotone for monotone, _ in drawn] == [True, False] * 10
-    for (monotone, heights), (_, same), (_, different) in zip(drawn, again, other, strict=True):
-        np.testing.assert_array_equal(heights, same)
-        weights = heights @ basis
-        assert (weights != different @ basis).any()
-        assert ((np.diff(weights) <= 1e-12).all()) == monotone
-        assert weights.min() >= 1e-2 * (1 - 1e-12)
-        assert weights.max() <= 1e2 * (1 + 1e-12)
 
 
 @pytest.fixture(scope="module")

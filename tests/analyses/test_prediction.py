@@ -6,9 +6,8 @@ import dataclasses
 import hashlib
 
 import numpy as np
-import pandas as pd
 import pytest
-from scipy import special, stats
+from scipy import special
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import roc_auc_score
 
@@ -20,29 +19,11 @@ from fcpower_bids.analyses.study import open_study
 from fcpower_bids.core.regression.targets import permuted_rows
 from tests.analyses.cohorts import choose, demo_cohort, single_session
 from tests.analyses.conftest import TARGETS
-from tests.core.test_targets import guess_by_sklearn
 from tests.referee import ridge
 
 
 def predict(cohort, **choices):
     return ANALYSES["prediction"](cohort, choose(**choices))
-
-
-def test_predictions_know_nothing_of_the_people_they_are_made_for(cohort, predicted):
-    folds = predicted["folds"].frame
-    tested = folds.query("repeat == 0 and fold == 2 and role == 'test'")["participant_id"]
-    changed = cohort.phenotypes.copy()
-    changed.loc[tested, "planted_score"] = -1000.0
-    changed.loc[tested, "age"] += 500
-    other = dataclasses.replace(cohort, phenotypes=changed, series=())
-    choices = TARGETS | {"targets": (*TARGETS["targets"], "g=memory,speed,planted_score"), "covariates": ("age",)}
-    where = "repeat == 0 and fold == 2"
-    before, after = (
-        predict(each, **choices)["predictions"].frame.query(where)["predicted"].to_numpy()
-        for each in (dataclasses.replace(cohort, series=()), other)
-    )
-    # The covariates of the people themselves are used on the side of the truth only.
-    np.testing.assert_allclose(before, after, atol=1e-8)
 
 
 def test_missing_targets_train_nothing(cohort):
@@ -110,66 +91,6 @@ def test_importance_of_the_linear_kernel_is_of_the_features_that_predict(cohort,
 
     frame, expected = importance_of(tables, cohort, kernel)
     np.testing.assert_allclose(frame["importance"], expected, atol=1e-8)
-
-
-@pytest.mark.parametrize(
-    ("choices", "sentence"),
-    [
-        ({"targets": ("rare",)}, "The target 'rare' is known for only"),
-        ({"targets": ("infinite",)}, "has infinite values"),
-        ({"folds": 4, "family_column": "family"}, "A family of 4 is larger than one of 4 folds"),
-        ({"sites": "hold-out", "site_column": "constant"}, "1 site"),
-        ({"covariates": ("empty",)}, "The covariate 'empty' is known of nobody here"),
-        ({"covariates": ("y_twice",)}, "explain the target 'y' completely"),
-        ({"targets": ("g=y,constant",)}, "does not vary"),
-    ],
-)
-def test_what_cannot_be_answered_is_said_in_one_sentence(choices, sentence):
-    rng = np.random.default_rng(5)
-    cohort = single_session(
-        rng,
-        12,
-        y=(y := rng.standard_normal(12)),
-        y_twice=2 * y + 5,
-        constant=np.ones(12),
-        empty=np.full(12, np.nan),
-        rare=np.r_[1.0, 2.0, 3.0, np.full(9, np.nan)],
-        infinite=np.r_[np.inf, np.arange(11)],
-        family=["f"] * 4 + [f"g{i}" for i in range(8)],
-    )
-    with pytest.raises(ValueError, match=sentence):
-        predict(cohort, **({"targets": ("y",), "folds": 3, "inner_folds": 2, "repeats": 1} | choices))
-
-
-def test_the_connectome_is_compared_with_what_is_known_without_a_scan(cohort):
-    """A score of weak modes is added to, one of age alone is not."""
-    rng = np.random.default_rng(0)
-    age = cohort.phenotypes["age"]
-    table = cohort.phenotypes.assign(of_age=age / age.std() + 0.5 * rng.standard_normal(len(age)))
-    other = dataclasses.replace(cohort, phenotypes=table, series=())
-    choices = {"targets": ("planted_score", "of_age"), "representations": ("fc_power",), "folds": 5}
-    tables = predict(other, **choices, repeats=2, permutations=39)
-    frame = tables["prediction_baselines"].frame.set_index(["target", "model"])
-    known = frame.loc[("of_age", "known"), "known"].split(", ")
-    people = tables["predictions"].frame.query("target == 'of_age' and repeat == 0").set_index("participant_id")
-    table = table.join(other.scans.groupby("participant_id")["mean_fd"].mean()).loc[people.index]
-    table["rank"] = stats.rankdata(table["mean_fd"]) / len(table) - 0.5
-    table["square"] = table["rank"] ** 2  # the logarithm of motion would be one column more than 60 people allow
-    values = pd.get_dummies(table[["age", "sex", "site", "mean_fd", "rank", "square"]], drop_first=True, dtype=float)
-    folds, seen, guess = people["fold"].to_numpy(), people[["observed"]].to_numpy(), np.empty(len(people))
-    for fold in set(folds):
-        there = np.flatnonzero(folds != fold)
-        guess[folds == fold] = guess_by_sklearn(values.to_numpy(), seen, there)[folds == fold, 0]
-    assert known == ["age", "sex", "mean_fd", "site"]
-    assert frame.loc[("of_age", "known"), "value"] == pytest.approx(np.corrcoef(guess, people["observed"])[0, 1])
-    assert frame.loc[("of_age", "known"), "value"] > 0.7
-    stacked = frame.xs("known and connectome", level="model")
-    assert stacked.loc["planted_score", "p_adds"] == 1 / 40 < 0.05 <= stacked.loc["of_age", "p_adds"]
-    assert stacked.loc["planted_score", "gain"] > 0.2
-    for gain, column in (("gain", "value"), ("gain_cod", "predictive_cod")):
-        trivial = [frame.loc[(target, over), column] for target, over in stacked["over"].items()]
-        np.testing.assert_allclose(stacked[gain], stacked[column] - trivial)
-    assert abs(frame.loc[("of_age", "mean"), "predictive_cod"]) < 1e-12
 
 
 def test_a_class_given_a_covariate_is_residualised_as_every_other_target():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,22 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fcpower_bids.cohort.assembly import exclude_duplicates
 from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes
 from fcpower_bids.cohort.inclusion import (
     Connectome,
-    Exclusion,
     choose_parcels,
     exclude_by_quality,
     list_connectomes,
     read_quality,
 )
-from fcpower_bids.cohort.recordings import (
-    Selected,
-    decide,
-    selected,
-    tabulate_recordings,
-)
+from fcpower_bids.cohort.recordings import Selected, decide, selected, tabulate_recordings
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.names import QUALITY
 from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, Status, status_path, write_status
@@ -83,17 +75,6 @@ def test_quality_limits(tmp_path):
     assert "0.400 mm, more than" in rows[0].reason
 
 
-def test_of_equal_connectomes_of_one_person_the_first_is_kept_and_of_two_people_none(tmp_path):
-    found = tree(tmp_path, "sub-01_ses-a", "sub-01_ses-b", "sub-02", "sub-03")
-    keep, rows = exclude_duplicates(found, ["x", "x", "y", "z"])
-    assert keep == [True, False, True, True]
-    assert found[0].recording in rows[0].reason
-    keep, rows = exclude_duplicates(found, ["w", "x", "y", "x"])
-    assert keep == [True, False, True, False]
-    assert [row.participant_id for row in rows] == ["sub-01", "sub-03"]
-    assert exclude_duplicates(found, ["w", "x", "y", "x"], {found[3].path})[0] == [True, False, True, True]
-
-
 def parcels_of(missing, **choices):
     missing = np.asarray(missing, dtype=bool)
     scans = [(f"sub-{i}", "n/a") for i in range(len(missing))]
@@ -142,15 +123,6 @@ def test_the_users_list_names_people_sessions_or_runs(tmp_path, lines, left):
     decided = decide(Selected(found, ()), path)
     assert [f"{one.participant}_{one.session}" for one in decided.connectomes] == left
     assert all("leave_out.tsv" in one.reason for one in decided.left_out)
-
-
-def test_who_is_listed_and_not_there_is_reported(tmp_path):
-    found = tree(tmp_path / "out", "sub-01")
-    path = tmp_path / "x.tsv"
-    path.write_text("participant_id\tsession\n09\tb\n")
-    decided = decide(Selected(found, ()), path)
-    assert decided.absent == (Exclusion("sub-09", "ses-b", "person", "x.tsv names it, but it is not here"),)
-    assert (decided.connectomes, decided.left_out) == (found, ())
 
 
 def test_a_named_recording_is_meant_alone_and_only_what_is_rejected_is_left_out(tmp_path):
@@ -252,18 +224,6 @@ def add(out: Path, *names: str, **choices):
         add_output(out, name, series_of(number), **choices)
 
 
-@pytest.mark.parametrize(
-    ("choices", "expected"),
-    [
-        ({"participant_label": ("sub-02",)}, {"sub-02_ses-a_task-rest_run-1"}),
-        ({"task_id": ("task-rest",), "participant_label": ("02",)}, {"sub-02_ses-a_task-rest_run-1"}),
-    ],
-)
-def test_the_selection_of_the_participant_level_applies(tmp_path, choices, expected):
-    add(tmp_path, "sub-01_ses-a_run-1", "sub-01_ses-a_run-02", "sub-01_ses-b_run-1", "sub-02_ses-a_run-1")
-    assert set(choose(tmp_path, **choices)[0]) == expected
-
-
 def test_one_atlas_needs_no_choice_and_several_do(tmp_path):
     add(tmp_path, "sub-01", "sub-02")
     assert len(choose(tmp_path)[0]) == 2
@@ -274,24 +234,6 @@ def test_one_atlas_needs_no_choice_and_several_do(tmp_path):
         chosen, notes = choose(tmp_path, atlas=(spec,))
         assert chosen == ["sub-01_task-rest", "sub-02_task-rest"]
         assert "atlas-Toy_scale-6" in notes[0]
-
-
-def test_short_names_mean_what_they_mean_at_participant_level(tmp_path):
-    schaefer = replace(other_atlas(), entities=(("atlas", "Schaefer2018"), ("seg", "7n"), ("scale", "400")))
-    larger = replace(other_atlas(), entities=(("atlas", "TianS3Schaefer2018"), ("seg", "7n"), ("scale", "450")))
-    add(tmp_path, "sub-01", atlas=schaefer)
-    add(tmp_path, "sub-01", "sub-02", atlas=larger)
-    assert choose(tmp_path)[0] == ["sub-01_task-rest"], "Schaefer400 is the default of --atlas"
-
-
-def test_several_tasks_need_a_choice(tmp_path):
-    add(tmp_path, "sub-01", "sub-01_task-nback")
-    with pytest.raises(DatasetError, match=r"several tasks: nback \(1 recordings\), rest .*--task-id"):
-        choose(tmp_path)
-    assert choose(tmp_path, task_id=("nback",))[0] == ["sub-01_task-nback"]
-    both, notes = choose(tmp_path, task_id=("nback", "rest"))
-    assert len(both) == 2
-    assert "combined like runs" in notes[0]
 
 
 def test_two_versions_of_one_acquisition_are_not_two_runs(tmp_path):
@@ -313,17 +255,10 @@ def test_exponents_that_differ_between_people_are_an_error(tmp_path):
     assert alike(tmp_path) == [], "an exponent that all have is enough"
 
 
-@pytest.mark.parametrize(
-    ("facts", "words"),
-    [
-        ({"NuisanceStrategy": "36P"}, "confound strategy differs .*24P .*36P"),
-        ({"SoftwareFilters": {"Butterworth": {"HighPassHz": 0.01, "LowPassHz": 0.1}}}, "pass-band .*0.08 .*0.1"),
-    ],
-)
-def test_recordings_that_were_cleaned_otherwise_are_an_error(tmp_path, facts, words):
+def test_recordings_that_were_cleaned_otherwise_are_an_error(tmp_path):
     add(tmp_path, "sub-01")
-    add(tmp_path, "sub-02", **facts)
-    with pytest.raises(DatasetError, match=words):
+    add(tmp_path, "sub-02", NuisanceStrategy="36P")
+    with pytest.raises(DatasetError, match=r"confound strategy differs .*24P .*36P"):
         alike(tmp_path)
 
 

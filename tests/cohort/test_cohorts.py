@@ -12,18 +12,8 @@ from fcpower_bids.cohort.phenotype_columns import measure_sets
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.elsewhere import imports, layouts
-from fcpower_bids.errors import DatasetError
-from fcpower_bids.outputs.tables import read_matrix, read_table, write_array, write_json
 from tests.command import main
-from tests.planting.participant_outputs import (
-    PARCELS,
-    P,
-    add_output,
-    make_outputs,
-    other_atlas,
-    series_of,
-    write_participants,
-)
+from tests.planting.participant_outputs import PARCELS, add_output, make_outputs, series_of, write_participants
 from tests.planting.planted import Planted, make_cohort
 
 
@@ -80,33 +70,6 @@ def test_every_loss_is_on_record_and_nothing_is_filled_in(tmp_path):
         ("sub-07", "n/a", "missing: score"),
     ]
     assert np.isnan(cohort.phenotypes.loc["sub-03", "score"])
-
-
-def test_mixed_parcels_and_strangers_are_told(tmp_path):
-    settings = make_outputs(tmp_path)
-    write_participants(settings.bids_dir / "participants.tsv", 1, participant_id=["NDAR1"])
-    with pytest.raises(DatasetError, match=r"such as sub-NDAR1\) has scans \(such as sub-01\)"):
-        load_cohort(settings)
-    (settings.bids_dir / "participants.tsv").unlink()
-    add_output(settings.output_dir, "sub-06_ses-b", series_of(1), atlas=other_atlas("Toy", tuple("uvwxyz")))
-    (left,) = [row for row in rows_of(load_cohort(settings), "recording") if row[0] == "sub-06"]
-    assert "its parcels are others: it has 6, the others have 6, and the others lack u, v, w" in left[2]
-    for person in "1234":
-        add_output(settings.output_dir, f"sub-0{person}_ses-b", series_of(1), atlas=other_atlas("Toy", tuple("uvwxyz")))
-    with pytest.raises(DatasetError, match=r"parcels differ between people: sub-01"):
-        load_cohort(settings)
-    assert not list(settings.output_dir.glob("work/**/*.npy"))
-
-
-def test_parcels_are_those_of_the_kept_scans(tmp_path):
-    settings = make_outputs(tmp_path, people=4)
-    for name, missing in (("sub-01_ses-a", (0,)), ("sub-02_ses-a", (0,)), ("sub-03_ses-a", (3,))):
-        add_output(settings.output_dir, name, series_of(1000 + int(name[5]), missing=missing))
-    cohort = load_cohort(settings.changed(drop_parcels_missing_in=0.2, drop_people_missing=0.0))
-    assert cohort.parcels == PARCELS[1:]
-    assert ("sub-03", "ses-a") not in set(zip(cohort.scans["participant_id"], cohort.scans["session"], strict=True))
-    assert cohort.edges.shape == (7, (P - 1) * (P - 2) // 2)
-    np.testing.assert_array_equal(cohort.edges[0], edges_of(series_of(1001, missing=(0,))[:, 1:]))
 
 
 WORDS = ["group", "--analyses", "check", "--quiet", "--targets", "score", "--min-time", "1"]
@@ -196,17 +159,6 @@ def test_a_copy_under_two_ids_keeps_both_out_until_one_is_accepted(listed):
         assert people_of(listed) & {"sub-01", "sub-02"} == {stays}
 
 
-def test_a_refused_run_leaves_the_record_of_the_one_before(listed):
-    scores = write_scores(listed, [f"sub-{number:02d}" for number in range(1, 13)])
-    asked = [word if word != "check" else "prediction" for word in WORDS] + ["--permutations", "0"]
-    asked += ["-d", f"list={listed / 'list.tsv'}", "--phenotypes", str(scores), "--folds", "3", "--inner-folds", "2"]
-    assert main([str(listed / "bids"), str(listed / "out"), *asked]) == 0
-    record = listed / "out" / "logs" / "settings_group.toml"
-    before = record.read_bytes()
-    assert main([str(listed / "bids"), str(listed / "out"), *asked, "--folds", "50", "--replace"]) == 3
-    assert record.read_bytes() == before
-
-
 def test_a_label_without_its_zero_is_answered_with_the_one_that_is_meant(listed, capsys):
     assert group(listed, "--phenotypes", write_scores(listed, range(1, 13))) == 0
     out = str(listed / "out")
@@ -214,64 +166,9 @@ def test_a_label_without_its_zero_is_answered_with_the_one_that_is_meant(listed,
     assert "Did you mean 01?" in capsys.readouterr().err
 
 
-@pytest.fixture
-def start(tmp_path, capsys):
-    settings = make_outputs(tmp_path, people=8)
-
-    def group(*options):
-        places = [str(settings.bids_dir), str(settings.output_dir), "group", "-w", str(tmp_path / "w")]
-        code = main([*places, "--min-time", "60", "--quiet", "--analyses", *options])
-        return code, capsys.readouterr().err
-
-    return settings.output_dir, group
-
-
 def series(out, name):
     (path,) = out.rglob(f"{name}_*_timeseries.tsv")
     return path
-
-
-def as_array(path):
-    values, names = read_matrix(path)
-    path.unlink()
-    write_json(path.with_suffix(".json"), {"Columns": names})
-    return write_array(path.with_suffix(".npy"), values.astype(np.float32))
-
-
-def test_a_series_that_is_cut_short_leaves_its_recording_out_by_name(start):
-    out, group = start
-    in_a_number, in_a_row, empty = (series(out, f"sub-0{n}_ses-a") for n in (1, 2, 3))
-    in_a_number.write_text(in_a_number.read_text()[:-9])
-    in_a_row.write_text("\t".join(in_a_row.read_text().split("\t")[:-3]) + "\n")
-    empty.write_text("")
-    array, without_header, garbled, _whole = (as_array(series(out, f"sub-0{n}_ses-b")) for n in (1, 2, 3, 4))
-    array.write_bytes(array.read_bytes()[:-4])
-    without_header.write_bytes(without_header.read_bytes()[:40])
-    garbled.write_bytes(garbled.read_bytes()[:10] + b"\xff" * 30 + garbled.read_bytes()[40:])
-    code, err = group("fingerprinting")
-    assert code == 0, err
-    told = read_table(out / "group" / "excluded.tsv")
-    rows = told[told["what"] == "recording"]
-    damaged = {path.name for path in (in_a_number, in_a_row, empty, array, without_header, garbled)}
-    assert {reason.partition(": ")[2].partition(" is cut short: remove ")[0] for reason in rows["reason"]} == damaged
-    assert len(rows) == len(damaged)
-    assert len(read_table(out / "group" / "scans.tsv")) == 10
-
-
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (lambda text: text.replace("LH_b\t", "LH_b\t\t"), "has 4 fields in line 3 where its header has 3"),
-        (lambda text: text.replace("LH_b", "LH_a"), "has the parcel LH_a twice"),
-    ],
-)
-def test_a_damaged_atlas_table_is_a_plain_sentence(start, damage, words):
-    out, group = start
-    (path,) = out.rglob("*_dseg.tsv")
-    path.write_text(damage(path.read_text()), encoding="latin-1")
-    code, err = group("fingerprinting")
-    assert code == 3
-    assert f"{path} {words}. Remove it and run the participant level again." in err
 
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--repeats", "1", "--analyses", "prediction"]

@@ -63,16 +63,6 @@ def test_a_column_called_session_is_a_value_where_nobody_has_two_rows(tmp_path):
     assert load(tmp_path, sessions=("ses-a",), phenotypes=(path,)).frame["x"].tolist() == [3.0]
 
 
-def test_sessions_tables_count_as_one_table(tmp_path):
-    put(tmp_path / "participants.tsv", "participant_id\tage\nsub-01\t20\nsub-02\t30\n")
-    put(tmp_path / "sub-01" / "sub-01_sessions.tsv", "session_id\tmood\nses-a\t1\nses-b\t2\n")
-    put(tmp_path / "sub-02" / "sub-02_sessions.tsv", "session_id\tmood\nses-a\tn/a\n")
-    found = load(tmp_path, sessions=("ses-a", "ses-b"))
-    assert found.frame.loc["sub-01", "mood"] == 1.0
-    assert pd.isna(found.frame.loc["sub-02", "mood"])
-    assert found.defaults == ("age",)
-
-
 def test_equal_columns_merge_and_unequal_ones_are_kept_for_the_one_who_uses_them(tmp_path):
     put(tmp_path / "participants.tsv", "participant_id\tage\tsex\nsub-01\t20\tM\nsub-02\tn/a\tF\n")
     put(tmp_path / "phenotype" / "x.tsv", "participant_id\tage\tsex\nsub-01\t20.0\tM\nsub-02\t31\tM\n")
@@ -117,15 +107,11 @@ def clean(values, hints=None):
         ([20.0, 45.0, -9999.0, 30.0], [2]),
         ([20.0, 45.0, 999.0, -99.0], [2, 3]),
         ([0.0, 1.0, 1.0, 99.0, -9.0], [3, 4]),
-        ([-1.5, 0.3, 1.1, -999.0], [3]),
         ([100.0, 85.0, np.inf], [2]),
         ([88.0, 99.0, 77.0, 100.0], []),
-        ([20.0, 99.0, 65.0], []),
         ([300.0, 999.0, 1200.0], []),
         ([-9.0, -8.0, 3.0, 10.0], []),
         ([-120.0, -99.0, -80.0], []),
-        ([9998.0, 9999.0, 10020.0], []),
-        ([1.0, 2.0, 5000.0], []),
     ],
 )
 def test_codes_are_told_from_values(values, missing):
@@ -137,11 +123,7 @@ def test_codes_are_told_from_values(values, missing):
 
 
 @pytest.mark.parametrize(
-    "hint",
-    [
-        {"MissingValues": [-1]},
-        {"Levels": {"-1": {"Description": "Not available"}, "1": "low"}},
-    ],
+    "hint", [{"MissingValues": [-1]}, {"Levels": {"-1": {"Description": "Not available"}, "1": "low"}}]
 )
 def test_what_the_sidecar_declares_is_believed(hint):
     cleaned, _ = clean([1.0, -1.0, 2.0], hint)

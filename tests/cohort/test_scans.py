@@ -20,7 +20,6 @@ from fcpower_bids.cohort.scans import (
 )
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.series import z_score
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_table, write_matrix, write_table
 from fcpower_bids.settings import Settings
@@ -40,18 +39,8 @@ def values(edges):
     return np.asarray(edges.array)[: len(edges.missing)]
 
 
-def test_the_rows_are_the_edges_to_the_bit(tree):
-    expected = [vectorise_edges(pearson_connectivity(series_of(i)), weighted=False) for i in range(3)]
-    np.testing.assert_array_equal(values(read_edges(*tree)), expected)
-    edges = read_edges(*tree)
-    assert edges.parcels == PARCELS
-    assert edges.array.dtype == np.float64
-    assert len(set(edges.digests)) == 3
-
-
 @pytest.mark.parametrize(
-    ("change", "words"),
-    [((0, 1, 0.5), "not symmetric"), ((slice(None), slice(None), 2.0), "outside -1")],
+    ("change", "words"), [((0, 1, 0.5), "not symmetric"), ((slice(None), slice(None), 2.0), "outside -1")]
 )
 def test_a_table_that_is_no_connectome_is_told_and_the_others_are_read(tree, change, words):
     paths, settings = tree
@@ -66,19 +55,6 @@ def test_a_table_that_is_no_connectome_is_told_and_the_others_are_read(tree, cha
     np.testing.assert_array_equal(values(edges), expected)
     with pytest.raises(DatasetError, match=words):
         read_edges(paths[:1], settings)
-
-
-@pytest.mark.parametrize("part", [0.02, 0.9])
-def test_a_table_that_was_cut_is_told(tree, part):
-    paths, settings = tree
-    content = paths[0].read_bytes()
-    paths[0].write_bytes(content[: int(part * len(content))])
-    edges = read_edges(paths, settings)
-    assert list(edges.unreadable) == paths[:1]
-    assert len(values(edges)) == 2
-    lines = content.splitlines(keepends=True)
-    paths[0].write_bytes(b"".join(lines[:3]))
-    assert "2 rows for" in read_edges(paths, settings).unreadable[paths[0]]
 
 
 LENGTHS = (30, 45, 70)
@@ -101,13 +77,6 @@ def three_runs(out):
     for number, one in enumerate(series):
         add_output(out, f"sub-01_run-{number + 1}", one, mean_fd=0.1 * number, degrees_of_freedom=10.0 + number)
     return series
-
-
-def test_concat_equals_the_correlation_of_the_joined_series(tmp_path):
-    series = three_runs(tmp_path)
-    scans, _, edges, settings = load(tmp_path, preset="recommended")
-    expected = edges_of(np.concatenate([z_score(one) for one in series]))
-    np.testing.assert_allclose(combine_edges(scans[0], edges, settings), expected, rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("preset", ["paper", "cbig"])

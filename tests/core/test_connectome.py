@@ -27,13 +27,7 @@ from fcpower_bids.core.connectome.spd import (
     spectral_map,
     spectral_power,
 )
-from fcpower_bids.core.connectome.spectrum import (
-    n_clipped,
-    power_weights,
-    rank,
-    regularise,
-    spectrum_summary,
-)
+from fcpower_bids.core.connectome.spectrum import n_clipped, power_weights, rank, regularise, spectrum_summary
 
 
 def draw_series(n_volumes=40, n_parcels=6, seed=0):

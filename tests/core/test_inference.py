@@ -13,8 +13,6 @@ from fcpower_bids.core.differences import (
     adjust_p_values,
     corrected_resampled_t,
     exact_mcnemar,
-    false_discovery_rates,
-    largest_of_permutations,
     permutation_p_value,
     sign_flip_p_value,
     subject_bootstrap,
@@ -24,7 +22,6 @@ from fcpower_bids.core.identification import (
     disattenuated_ceiling,
     identifiability,
     identify,
-    identify_within,
     permutation_null,
     split_half_reliability,
 )
@@ -107,16 +104,6 @@ def test_p_value_counts_the_observed_statistic_and_ties():
         permutation_p_value(np.nan, null)
 
 
-def test_false_discovery_rates_are_those_of_scipy_and_missing_ones_stay_so():
-    rng = np.random.default_rng(0)
-    for p in (rng.random(500) ** 2, np.round(rng.random(500), 1), np.array([0.2])):
-        np.testing.assert_array_equal(false_discovery_rates(p), stats.false_discovery_control(p))
-        gaps = np.insert(p, [0, len(p)], np.nan)
-        np.testing.assert_array_equal(false_discovery_rates(gaps)[1:-1], stats.false_discovery_control(p))
-        assert np.isnan(false_discovery_rates(gaps)[[0, -1]]).all()
-    assert np.isnan(false_discovery_rates(np.full(3, np.nan))).all()
-
-
 @pytest.mark.parametrize(
     "values", [[1, 1, 1, -1], [2, 1, 0, -1, 2], [0.5, 1 / 3, -1, 1, 2], [1.0], [0.1234567, 2.7, -1]]
 )
@@ -124,19 +111,6 @@ def test_all_flips_by_hand(values):
     sums = [abs(np.dot(signs, values)) for signs in product((-1, 1), repeat=len(values))]
     exact = np.mean(np.array(sums) >= abs(sum(values)) - 1e-9)
     assert sign_flip_p_value(values, n_flips=40_000) == pytest.approx(exact, abs=0.01 if 0.1234567 in values else 1e-12)
-
-
-def test_the_largest_of_each_permutation():
-    rng = np.random.default_rng(0)
-    null = rng.standard_normal((99, 3))
-    observed = np.array([0.4, 2.2, np.nan])
-    p_values, needed = largest_of_permutations(observed, null)
-    largest = null.max(axis=1)
-    assert p_values[:2] == pytest.approx([(1 + (largest >= value).sum()) / 100 for value in observed[:2]])
-    assert np.isnan(p_values[2])
-    assert largest_of_permutations([needed + 1e-9], null)[0][0] < 0.05 <= largest_of_permutations([needed], null)[0][0]
-    assert largest_of_permutations([9.0], null[:18])[1] == np.inf
-    assert np.isfinite(largest_of_permutations([9.0], null[:20])[1])
 
 
 def test_the_papers_ceiling():
@@ -260,14 +234,6 @@ def test_the_interval_is_that_of_wilson_for_people_whose_searches_agree():
     assert np.diff(found.interval(families)[1:]) > high - low
 
 
-def test_the_interval_of_a_perfect_identification_ends_at_one_and_has_a_width():
-    names = np.tile([f"p{number}" for number in range(20)], 2)
-    error, low, high = identify(full(np.eye(20)), names, np.repeat(["1", "2"], 20)).interval()
-    t = stats.t.isf(0.025, 19)
-    assert (error, high) == (0, 1)
-    assert low == pytest.approx(20 / (20 + t**2))
-
-
 @pytest.mark.parametrize("sessions", [2, 3])
 @pytest.mark.parametrize("decimals", [0, 8])  # with ties, without
 @pytest.mark.parametrize("missing", [0, 3])  # scans: then another label changes who is compared with whom
@@ -296,29 +262,3 @@ def test_comparison_counts_discordant_searches():
     assert result.p_people == pytest.approx(0.5)  # ben and cem: two coins, both as observed or both not
     assert result.bootstrap.mean == pytest.approx(result.difference)
     assert compare_identification(first, first).p_mcnemar == 1
-
-
-def test_scanners_that_are_recognised_identify_no_person():
-    """Six scanners of ten exchangeable people each: guessing in the site finds 10 %, for which a free p is small."""
-    rng = np.random.default_rng(0)
-    sites = np.repeat(np.arange(6), 10)
-    scanner = rng.standard_normal((6, 40))[sites]
-    persons, sessions, both = np.tile(np.arange(60), 2).astype(str), np.repeat(["1", "2"], 60), np.tile(sites, 2)
-    free, within = [], []
-    for _ in range(40):
-        similarity = np.corrcoef(np.vstack([scanner, scanner]) + rng.standard_normal((120, 40)))
-        accuracy = identify(similarity, persons, sessions).accuracy
-        for each, place in ((free, None), (within, both)):
-            each.append(permutation_p_value(accuracy, permutation_null(similarity, persons, sessions, 39, 1, place)))
-    assert np.mean(np.array(free) <= 0.05) > 0.5
-    assert np.mean(np.array(within) <= 0.05) < 0.16
-    own = identify_within(similarity, persons, sessions, both)
-    assert own.chance == pytest.approx(0.1)
-    rows = [np.flatnonzero(both == site) for site in range(6)]
-    each = [identify(similarity[np.ix_(row, row)], persons[row], sessions[row]).accuracy for row in rows]
-    assert own.accuracy == pytest.approx(np.mean(each))
-    assert identify_within(similarity, persons, sessions, persons) is None
-    assert (
-        identifiability(similarity, persons, sessions, both).i_others
-        > identifiability(similarity, persons, sessions).i_others
-    )

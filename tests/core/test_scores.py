@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr
 from sklearn import metrics
 
-from fcpower_bids.analyses.importance import haufe_transform, network_importance
-from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.analyses.importance import haufe_transform
 from fcpower_bids.core.regression.scores import (
     BINARY_SCORES,
     CONTINUOUS_SCORES,
@@ -23,7 +22,6 @@ from fcpower_bids.core.regression.scores import (
     scores_within,
     selection_scores,
     site_scores,
-    weighted_score,
 )
 
 quick = settings(max_examples=40, deadline=None, derandomize=True)
@@ -140,32 +138,6 @@ def test_the_standard_error_of_an_area_is_that_of_delong_and_never_zero(rng, wei
     assert score_predictions("auc_error", signed, signed) > 0
 
 
-def test_each_site_by_itself():
-    rng = np.random.default_rng(0)
-    truth, guess = rng.standard_normal((2, 40))
-    sites = np.repeat(["b", "a", "tiny"], [20, 17, 3])
-    guess[2] = np.nan
-    scores = {each["site"]: each for each in site_scores(truth, guess, sites)}
-    rows = (sites == "b") & np.isfinite(guess)
-    assert scores["b"]["n"] == 19
-    assert scores["b"]["score"] == pytest.approx(np.corrcoef(truth[rows], guess[rows])[0, 1])
-    assert scores["b"]["bias"] == pytest.approx((guess - truth)[rows].mean())
-    assert scores["b"]["mae"] == pytest.approx(np.abs(guess - truth)[rows].mean())
-    assert np.isnan(scores["tiny"]["score"])
-    assert list(scores) == ["a", "b", "tiny"]
-    one_class = site_scores([1, 1, 1, 1, 0, 1, 0, 1.0], [1, 2, 3, 4, 1, 2, 3, 4.0], list("aaaabbbb"), "auc")
-    assert np.isnan(one_class[0]["score"])
-    assert one_class[1]["score"] == 0.75
-
-
-def test_the_weighted_mean_ignores_a_tiny_site():
-    assert weighted_score([0.3, 0.3, -0.99], [50, 30, 3]) == pytest.approx(0.3)
-    z = (47 * np.arctanh(0.5) + 7 * np.arctanh(-0.2)) / 54
-    assert weighted_score([0.5, -0.2], [50, 10]) == pytest.approx(np.tanh(z))
-    assert weighted_score([0.6, 0.9, np.nan], [30, 10, 50], fisher=False) == pytest.approx(0.675)
-    assert np.isnan(weighted_score([np.nan], [9]))
-
-
 def test_an_area_within_sites_is_that_of_pairs_of_one_fold():
     truth, guess = np.array([0, 1, 1, 0, 0, 1, 0.0]), np.array([1, 3, 2, 2.5, 12, 11, 13.0])
     (one,) = site_scores(truth, guess, ["a"] * 7, "auc", [0, 0, 0, 0, 1, 1, 1])
@@ -193,10 +165,3 @@ def test_equals_the_covariance_of_each_fold_averaged():
         folds = [np.cov(features[m].T, p[m, target], ddof=1)[:-1, -1] for m, p in zip(masks, predictions, strict=True)]
         np.testing.assert_allclose(result[:, target], np.mean(folds, axis=0), atol=1e-13)
     np.testing.assert_allclose(haufe_transform(features, predictions[:, :, 1], masks), result[:, 1])
-
-
-def test_uncovered_parcels_do_not_spoil_their_network():
-    matrix = np.ones((4, 4))
-    matrix[3], matrix[:, 3] = np.nan, np.nan
-    _, means = network_importance(vectorise_edges(matrix, weighted=False), ["A", "A", "B", "B"])
-    np.testing.assert_allclose(means, [[1, 1], [1, np.nan]])

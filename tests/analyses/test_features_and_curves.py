@@ -1,4 +1,4 @@
-"""Curves rise where something is planted, are equal to the prediction at their end, and use one kernel per length."""
+"""Features of people, and curves over minutes and people that end in the prediction itself."""
 
 from __future__ import annotations
 
@@ -7,16 +7,85 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from fcpower_bids.analyses import curves as learning_curves
 from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.analyses.curves import cross_validate_smaller, shrink_folds
-from fcpower_bids.analyses.evaluate import cross_validate, evaluate, make_solver
+from fcpower_bids.analyses.evaluate import cross_validate, make_solver
+from fcpower_bids.analyses.features import (
+    AveragedEdges,
+    PowerFamily,
+)
 from fcpower_bids.analyses.study import open_study
+from fcpower_bids.core.connectome.connectivity import average_connectivity, pearson_connectivity
+from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
+from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.core.differences import corrected_resampled_t
+from fcpower_bids.errors import RecordingError
 from tests.analyses.cohorts import choose
 from tests.analyses.conftest import TARGETS
 from tests.cases.cohorts import PEOPLE, group, read, write_table
+
+
+def draw_edges(rng, n_scans, n_parcels, n_volumes=40):
+    series = rng.standard_normal((n_scans, n_volumes, n_parcels)) + rng.standard_normal((n_scans, n_volumes, 1))
+    return np.stack([vectorise_edges(pearson_connectivity(each), weighted=False) for each in series])
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(st.integers(0, 99), st.integers(3, 7), st.lists(st.integers(1, 3), min_size=1, max_size=6))
+def test_people_are_averaged_as_core_averages_runs(seed, n_parcels, sizes):
+    rng = np.random.default_rng(seed)
+    edges = draw_edges(rng, sum(sizes), n_parcels)
+    groups = np.split(rng.permutation(sum(sizes)), np.cumsum(sizes)[:-1])
+    averaged = AveragedEdges(edges, groups)
+    matrices = rebuild_matrix(edges, 1.0, weighted=False)
+    expected = [average_connectivity(matrices[group]) for group in groups]
+    np.testing.assert_allclose(averaged[:, :], vectorise_edges(np.stack(expected), weighted=False), atol=1e-12)
+    np.testing.assert_array_equal(averaged[:, 1:3], averaged[:, :][:, 1:3])
+    last = len(groups) - 1
+    np.testing.assert_allclose(averaged.connectome(last), expected[last], atol=1e-12)
+    np.testing.assert_array_equal(averaged[last:, 0:2], averaged[:, 0:2][last:])
+
+
+def test_single_scans_are_passed_on_to_the_last_bit():
+    edges = draw_edges(np.random.default_rng(0), 5, 6)
+    np.testing.assert_array_equal(AveragedEdges(edges, [[3], [1]])[:, :], edges[[3, 1]])
+    edges[0, 0] = 1.0
+    assert AveragedEdges(edges, [[0]])[0][0] == 1.0
+    with pytest.raises(ValueError, match="correlate perfectly"):
+        AveragedEdges(edges, [[0, 1]])[:, :]
+
+
+@pytest.mark.parametrize("n_volumes", [40, 7])
+def test_power_is_that_of_each_matrix_whether_kept_or_not(n_volumes):
+    edges = draw_edges(np.random.default_rng(1), 6, 9, n_volumes)
+    averaged = AveragedEdges(edges, [[i] for i in range(6)])
+    for alpha in (0.35, 1.0):
+        expected = np.stack(
+            [vectorise_edges(spectral_power(rebuild_matrix(each, 1.0, weighted=False), alpha)) for each in edges]
+        )
+        for keep in (True, False):
+            np.testing.assert_allclose(PowerFamily(averaged, choose(), keep).features(alpha), expected, atol=1e-10)
+        np.testing.assert_allclose(PowerFamily(averaged, choose()).kernel(alpha), np.corrcoef(expected), atol=1e-10)
+
+
+def test_scans_put_end_to_end_are_exactly_that_and_have_no_negative_eigenvalue():
+    rng = np.random.default_rng(8)
+    series = [rng.standard_normal((n, 12)) @ rng.standard_normal((12, 12)) for n in (9, 7, 30)]
+    z = [(each - each.mean(axis=0)) / each.std(axis=0) for each in series]
+    edges = np.stack([vectorise_edges(pearson_connectivity(each), weighted=False) for each in series])
+    weights = np.array([8.0, 6.0, 29.0])
+    together = AveragedEdges(edges, [[0, 1, 2], [1]], weights)
+    # z-scored over T - 1, as they are stored: the sum of squares of a series is then its weight.
+    stacked = np.concatenate([each * np.sqrt((len(each) - 1) / len(each)) for each in z])
+    np.testing.assert_allclose(together.connectome(0), np.corrcoef(stacked.T), rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(together[1], edges[1])
+    np.testing.assert_array_equal(together[:, 3:9], together[:, :][:, 3:9])
+    assert np.linalg.eigvalsh(together.connectome(0)).min() > -1e-12
+    assert np.linalg.eigvalsh(AveragedEdges(edges, [[0, 1]]).connectome(0)).min() < -1e-3  # the mean of Fisher z
+
 
 MINUTES, SIZES = (1.5, 3.0), (15, 30)
 
@@ -80,6 +149,22 @@ def test_the_small_kernel_predicts_as_the_large_one(cohort):
         np.testing.assert_allclose(one, two, atol=1e-7)
 
 
+def test_an_encoder_embeds_the_first_minutes_and_an_embedding_alone_is_known_of_the_full_scan(cohort):
+    def encode(series, repetition_time):
+        if len(series) < 60:
+            raise RecordingError("needs at least 60 volumes")
+        return np.corrcoef(series.T)[np.triu_indices(series.shape[1], 1)][:40]
+
+    full = np.stack([encode(each()[0], 2.5) for each in cohort.series])
+    other = dataclasses.replace(cohort, embeddings={"toy": full, "other": full}, encoders={"toy": encode})
+    choices = {**TARGETS, "targets": ("planted_score",), "repeats": 1}
+    tables = run(other, sizes=(20,), **choices, representations=("fc", "embedding"))
+    known = tables["learning_curves"].frame.groupby("representation")["minutes"].unique().map(len)
+    assert known.to_dict() == {"fc": 3, "embedding:toy": 2, "embedding:other": 1}
+    notes = " ".join(tables["learning_curves"].facts["Notes"])
+    assert "toy was left out at 1.5 minutes: needs at least 60 volumes" in notes
+
+
 def test_identification_takes_people_as_the_unit(tables):
     frame = tables["identification_gains"].frame
     assert (frame[frame["n_people"] == 60]["n_draws"] == 1).all()
@@ -96,77 +181,6 @@ def test_what_is_not_possible_is_refused_in_one_sentence(cohort):
         run(cohort, minutes=(100.0,), **TARGETS)
     with pytest.raises(ValueError, match=r"^4 training people are not possible"):
         run(cohort, sizes=(4,), **TARGETS)
-
-
-def without(cohort, rows):
-    """The cohort without some of its scans, as if they had never been read."""
-    kept = np.setdiff1d(np.arange(len(cohort.scans)), rows)
-    return dataclasses.replace(
-        cohort,
-        scans=cohort.scans.iloc[kept].reset_index(drop=True),
-        edges=cohort.edges[kept],
-        series=tuple(cohort.series[row] for row in kept),
-        repetition_times=tuple(cohort.repetition_times[row] for row in kept),
-    )
-
-
-def test_scans_that_are_shorter_than_a_length_are_not_in_its_rows(cohort):
-    short = [2 * person + session for person in (3, 8, 20, 41) for session in (0, 1)]
-    series = [
-        (lambda row=row: [cohort.series[row]()[0][:100]]) if row in short else each
-        for row, each in enumerate(cohort.series)
-    ]
-    seconds = cohort.scans["seconds"].to_numpy().copy()
-    seconds[short] = 100 * cohort.repetition_times[0]
-    mixed = dataclasses.replace(cohort, scans=cohort.scans.assign(seconds=seconds), series=tuple(series))
-    found = run(mixed, minutes=(3.0, 5.0), sizes=(15, 44), **TARGETS)
-    others = run(without(cohort, short), minutes=(3.0, 5.0), sizes=(15, 40), **TARGETS)
-    for name in ("learning_curves", "learning_gains", "identification_curves", "identification_gains"):
-        rows, expected = (tables[name].frame.query("minutes == 5.0") for tables in (found, others))
-        rows, expected = (frame[frame["n_people"].isin({15, frame["n_people"].max()})] for frame in (rows, expected))
-        pd.testing.assert_frame_equal(rows.reset_index(drop=True), expected.reset_index(drop=True), rtol=1e-9)
-    people = found["identification_curves"].frame.groupby("minutes")["n_people"].max()
-    assert people.tolist() == [60, 56, 60]
-    train = found["learning_curves"].frame.groupby("minutes")["n_people"].unique().map(sorted).tolist()
-    assert train == [[15, 44, 48], [15, 44, 45], [15, 44, 48]]
-
-
-def test_subsamples_are_cohorts_of_their_own(cohort):
-    tables = run(cohort, minutes=(3.0,), sizes=(30,), **TARGETS, subsamples=True)
-    frame = tables["learning_curves"].frame.query("part == 'first'")
-    assert set(frame["n_people"]) == {30, 60}
-    smaller = frame[frame["n_people"] == 30]
-    assert sorted(smaller["repeat"].unique()) == list(range(20))
-    study = open_study(cohort, choose(**TARGETS))
-    choices = {"subsamples": True, "sample_sizes": (30,)}
-    drawn = learning_curves.with_fewer(open_study(cohort, choose(**TARGETS, **choices)))[30]
-    folds = [fold for fold in drawn.folds if fold.repeat == 7]
-    people = np.sort(np.concatenate([fold.test for fold in folds]))
-    assert len(np.unique(people)) == 30
-    families = np.asarray(study.people.families)
-    assert all(not set(families[fold.test]) & set(families[fold.train]) for fold in folds)
-    assert all(np.array_equal(np.sort(np.concatenate([fold.test, fold.train])), people) for fold in folds)
-    names = np.array(study.people.names)[people]
-    alone = without(cohort, np.flatnonzero(~cohort.scans["participant_id"].isin(names)))
-    cut = next(iter(learning_curves.shorten_scans(alone, (3.0,), choose(**TARGETS), []))).cohort
-    own = open_study(cut, choose(**TARGETS))
-    place = [
-        dataclasses.replace(
-            fold,
-            train=np.searchsorted(people, fold.train),
-            test=np.searchsorted(people, fold.test),
-            inner=tuple(np.searchsorted(people, rows) for rows in fold.inner),
-        )
-        for fold in folds
-    ]
-    own = own.on_folds(tuple(place))
-    expected = learning_curves.fold_scores(own, evaluate(own, own.representations()))
-    rows = smaller[smaller["repeat"] == 7].set_index(["target", "representation", "fold"])["r"]
-    expected = expected.set_index(["target", "representation", "fold"])["r"]
-    np.testing.assert_allclose(rows[expected.index], expected, atol=1e-8)
-
-
-"""Seconds that stand for one volume."""
 
 
 def series_of(folder, cut):
