@@ -9,6 +9,7 @@ from scipy import stats
 
 from fcpower_bids.analyses.edge_model import EdgeModel, cohens_d, comparable_t, partial_correlation, permute_edges
 from fcpower_bids.core.regression.targets import permuted_rows
+from fcpower_bids.errors import Unfit
 
 N, EDGES = 40, 12
 
@@ -116,6 +117,11 @@ def test_an_edge_without_variation_has_no_t_and_disturbs_no_other(data):
     assert np.isnan(t).tolist() == [i in (3, 5) for i in range(EDGES)]
     expected = model.statistic(model.residuals(edges)).t
     np.testing.assert_array_equal(np.delete(t, [3, 5]), np.delete(expected, [3, 5]))
+
+
+def test_too_few_people_are_refused():
+    with pytest.raises(Unfit, match="6 people are too few: with 4 columns of covariates and 1 mean"):
+        EdgeModel(np.arange(6.0), np.eye(6)[:, :4])
 
 
 def test_without_covariates_it_is_pearsons_r_with_fishers_interval():

@@ -54,6 +54,15 @@ def test_damaged_quality_leaves_the_recording_out_by_name(tmp_path, damage, word
     assert words in row.reason
 
 
+def test_a_word_for_a_figure_is_the_fault_of_its_table(tmp_path):
+    add_output(tmp_path, "sub-01", series_of(0), mean_fd=0.125)
+    found = list_connectomes(tmp_path)
+    table = found[0].beside(QUALITY)
+    table.write_text(table.read_text().replace("0.125", "low"))
+    (row,) = exclude_by_quality(found, [read_quality(one) for one in found], SETTINGS)[1]
+    assert f"{table.name} has 'low' for mean_fd" in row.reason
+
+
 def test_quality_limits(tmp_path):
     add_output(tmp_path, "sub-01", series_of(0), mean_fd=0.1)
     add_output(tmp_path, "sub-02", series_of(1), mean_fd=0.4)

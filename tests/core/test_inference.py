@@ -186,6 +186,13 @@ def test_both_directions_by_hand():
     assert result.matched[(result.person == "ben") & (result.session == "2")] == "cem"
 
 
+def test_a_scan_without_a_similarity_is_named():
+    similarity = np.eye(6)
+    similarity[1, 4] = np.nan
+    with pytest.raises(ValueError, match="Scan 1"):
+        identify(similarity, PERSONS, SESSIONS)
+
+
 def test_ties_earn_their_share():
     block = [[0.5, 0.5, 0.1], [0.2, 0.9, 0.1], [0.7, 0.7, 0.6]]
     result = identify(full(block, np.eye(3)), PERSONS, SESSIONS)
