@@ -22,7 +22,7 @@ from tests.planting.planted import TR, Planted, draw_series, draw_table, make_co
 from tests.referee import ridge
 from tests.running import run_app, run_by_spreadsheet, run_group
 
-SOUND, SAME = 6, 0.02
+SOUND, SAME = 3, 0.02
 """People who are left as they are, and the difference of FC below which it is unchanged."""
 FC = "_stat-pearsoncorrelation_relmat"
 CHOICES = ("--min-time", "0", "--drop-people-missing", "1", "--analyses", "spectrum_geometry", "--quiet")

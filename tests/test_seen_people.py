@@ -13,7 +13,7 @@ from fcpower_bids.demo import DemoDesign, make_dataset
 from tests.command import main
 from tests.telling import telling
 
-PEOPLE = 9
+PEOPLE = 6
 TRAINED = ("01", "02")
 OTHERS = tuple(f"{number:02d}" for number in range(3, PEOPLE + 1))
 EMBEDDING = "embedding:fbert"
@@ -21,7 +21,7 @@ EMBEDDING = "embedding:fbert"
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    """Nine people; an encoder trained on two of them; everybody's embeddings."""
+    """Six people; an encoder trained on two of them; everybody's embeddings."""
     place = tmp_path_factory.mktemp("seen")
     make_dataset(place / "bids", DemoDesign.tiny(subjects=PEOPLE))
     run = [str(place / "bids"), str(place / "out")]
