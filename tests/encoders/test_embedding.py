@@ -105,6 +105,13 @@ def test_shorter_than_the_training_window_is_embedded_with_a_caution(encoder, re
         encoder.embed([x[:1]], NAMES, 2.0, read)
 
 
+def test_repetition_time_outside_the_training_range_warns(encoder, recordings, caplog):
+    encoder.embed(recordings, NAMES, [0.7, 2.0, 3.0, 2.5])
+    assert not caplog.records
+    encoder.embed(recordings, NAMES, [0.5, 2.0, 3.0, 2.5])
+    assert "0.5 s is outside 0.7-3 s" in caplog.text
+
+
 def test_no_key_of_the_provenance_is_an_entity_of_file_names(encoder):
     entities = {name for kind in ("bids", "derivatives") for name in Config.load(kind).entities}
     assert "atlas" in entities
