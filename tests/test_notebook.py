@@ -149,6 +149,14 @@ def test_the_examples_of_the_documentation_run(outputs, cohort, tmp_path, monkey
     assert set(said["X"][0].round(9)) == set(edges[0].round(9))
 
 
+def test_a_table_has_the_scans_and_the_phenotypes_of_every_row(outputs, cohort):
+    shown, of_person = cohort.to_dataframe(), table(outputs, "scans").groupby("participant_id")
+    assert shown.index.tolist() == NAMES
+    assert shown["age"].tolist() == cohort.phenotypes["age"].tolist()
+    np.testing.assert_allclose(shown["minutes"], of_person["seconds"].sum() / 60)
+    np.testing.assert_allclose(shown["mean_fd"], of_person["mean_fd"].mean())
+
+
 def test_the_top_level_is_short_and_lazy():
     assert set(fcpower_bids.__all__) <= set(dir(fcpower_bids))
     probe = "import sys, fcpower_bids; print('numpy' in sys.modules)"

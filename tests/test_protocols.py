@@ -187,6 +187,30 @@ def test_folds_that_cannot_be_used_are_told_in_one_sentence(tree, tmp_path, caps
     assert words in capsys.readouterr().err
 
 
+CLASHES = {
+    "group": [
+        ("--penalties -1 1", "penalties must be"),
+        ("--nbs-threshold 0", "nbs_threshold 0.0 is a size of t"),
+        ("--folds-file {folds} --site-column site --sites hold-out", "both say who is tested"),
+        ("--accept-no-skill", "is about the models of --save-models"),
+        ("--site-column site --sites combat --save-models", "writes models of features as they are"),
+        ("--name models", "--name models must be"),
+    ],
+    "pretrain": [("--minutes 0", "must be above 0"), ("--minutes 3 --steps 9", "both say how long is trained")],
+}
+
+
+@pytest.mark.parametrize(("level", "words", "said"), [(level, *row) for level in CLASHES for row in CLASHES[level]])
+def test_choices_that_cannot_be_or_clash_are_refused_before_anything_is_read(
+    tree, tmp_path, capsys, level, words, said
+):
+    (tmp_path / "folds.tsv").write_text("participant_id\tsplit\nsub-01\ta\n")
+    options = words.format(folds=tmp_path / "folds.tsv").split()
+    assert main([str(tree.bids), str(tmp_path / "out"), level, *options]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_family_on_both_sides_of_a_split_that_was_brought_is_named(tree, tmp_path, capsys):
     names = sorted(tree.series)  # two by two of one family
     table = pd.DataFrame({"participant_id": names, "split": ["a" if i < 7 else "b" for i in range(PEOPLE)]})

@@ -173,6 +173,15 @@ def test_the_table_follows_from_the_predictions(sited):
         assert table.xs("within sites", level="over").loc[name, "value"].item() == pytest.approx(np.tanh(z))
 
 
+def test_sites_and_classes_are_spread_over_the_folds_on_request(sited):
+    people = sited.phenotypes.set_index("participant_id")
+    stratum = people["site"] + people["patient"].astype(str)
+    begin(sited, "--permutations", "0", "--targets", "patient", "--site-column", "site", "--stratify")
+    tested = sited.table("folds").query("role == 'test'").groupby(["repeat", "fold"])["participant_id"]
+    even = tested.apply(lambda names: stratum[names].value_counts()).unstack(fill_value=0)
+    assert (even.max() - even.min()).max() <= 1
+
+
 def test_held_out_sites_are_tested_for_what_is_scored(sited):
     """The order within sites is tested, whatever the offset of a site."""
     begin(sited, "--site-column", "site", "--sites", "hold-out", "--permutations", "49")

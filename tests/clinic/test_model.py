@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.clinic.fit import REFERENCE, fit_final_model, load_model, model_path, save_model
-from fcpower_bids.clinic.predict import apply_model
+from fcpower_bids.clinic.predict import NewScan, apply_model
 from fcpower_bids.core.connectome.edges import rebuild_matrix
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_table, write_table
@@ -62,6 +62,17 @@ def test_the_order_of_the_parcels_and_further_parcels_do_not_matter(split):
     found = apply_model(model, larger, [*(names[i] for i in order), "more"])
     assert (found.prediction, found.low, found.similarity) == pytest.approx(expected, abs=1e-12)
     assert model.facts["CompositeOf"] == ["reasoning", "memory", "speed"]
+
+
+def test_what_a_scan_is_said_to_be_is_compared_with_the_training(split):
+    cohort, train = split
+    model = fit_final_model(train, choose(**CHOICES), "planted_score", "fc")
+    told = NewScan(seconds=100, mean_fd=3.0, repetition_time=0.8, age=95, in_training=True)
+    warnings = " ".join(apply_model(model, connectome(cohort, 0), cohort.parcels, told).warnings)
+    for said in ("fitted on this very scan", "95 years old", "1.67 minutes, the training scans 6.67 to 6.67"):
+        assert said in warnings
+    assert "repetition time of 0.8 s" in warnings
+    assert "motion of 3 mm" in warnings
 
 
 def test_what_is_unlike_the_training_people_is_said(split):

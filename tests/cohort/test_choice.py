@@ -19,7 +19,7 @@ from fcpower_bids.cohort.inclusion import (
     list_connectomes,
     read_quality,
 )
-from fcpower_bids.cohort.recordings import Selected, decide, selected, tabulate_recordings
+from fcpower_bids.cohort.recordings import Selected, decide, selected, selected_of, tabulate_recordings
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.names import QUALITY
 from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, Status, status_path, write_status
@@ -115,23 +115,6 @@ def test_nothing_is_missing_among_what_is_kept_and_every_loss_has_a_row(missing,
         return
     assert not missing[np.ix_(scans, parcels)].any()
     assert len(rows) == (~scans).sum() + (~parcels).sum()
-
-
-@pytest.mark.parametrize(
-    ("lines", "left"),
-    [
-        ("participant_id\treason\n01\tAsleep\n", ["sub-02_ses-a", "sub-02_ses-b"]),
-        ("participant_id\tsession\nsub-02\tb\n", ["sub-01_ses-a", "sub-02_ses-a"]),
-        ("participant_id\tsession_id\ttask\trun\n02\tses-a\trest\t1\n02\tn/a\trest\t02\n", ["sub-01_ses-a"]),
-    ],
-)
-def test_the_users_list_names_people_sessions_or_runs(tmp_path, lines, left):
-    found = tree(tmp_path / "out", "sub-01_ses-a_run-1", "sub-02_ses-a_run-1", "sub-02_ses-b_run-2")
-    path = tmp_path / "leave_out.tsv"
-    path.write_text(lines)
-    decided = decide(Selected(found, ()), path)
-    assert [f"{one.participant}_{one.session}" for one in decided.connectomes] == left
-    assert all("leave_out.tsv" in one.reason for one in decided.left_out)
 
 
 def test_a_named_recording_is_meant_alone_and_only_what_is_rejected_is_left_out(tmp_path):
@@ -243,6 +226,18 @@ def test_one_atlas_needs_no_choice_and_several_do(tmp_path):
         chosen, notes = choose(tmp_path, atlas=(spec,))
         assert chosen == ["sub-01_task-rest", "sub-02_task-rest"]
         assert "atlas-Toy_scale-6" in notes[0]
+
+
+def test_several_tasks_or_spaces_need_a_choice(tmp_path):
+    with pytest.raises(DatasetError, match=r"has no FC files .* Run the participant level"):
+        selected_of(Settings(tmp_path, tmp_path, "group"))
+    add(tmp_path, "sub-01", "sub-01_task-nback", "sub-02_space-MNI152NLin6Asym")
+    with pytest.raises(DatasetError, match=r"several spaces: .*--space"):
+        choose(tmp_path)
+    here = {"space": ("MNI152NLin2009cAsym",)}
+    with pytest.raises(DatasetError, match=r"several tasks: nback \(1 recordings\), rest .*--task-id"):
+        choose(tmp_path, **here)
+    assert choose(tmp_path, **here, task_id=("nback",))[0] == ["sub-01_task-nback"]
 
 
 def test_two_versions_of_one_acquisition_are_not_two_runs(tmp_path):

@@ -11,7 +11,6 @@ from fcpower_bids.cohort.people import match_ids
 from fcpower_bids.cohort.phenotype_columns import measure_sets
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.elsewhere import imports, layouts
 from tests.command import main
 from tests.planting.participant_outputs import PARCELS, add_output, make_outputs, series_of, write_participants
 from tests.planting.planted import Planted, make_cohort
@@ -101,20 +100,6 @@ def write_scores(listed, ids):
     path = listed / "scores.csv"
     pd.DataFrame({"participant_id": ids, "score": np.arange(len(ids)) * 1.5}).to_csv(path, index=False)
     return path
-
-
-def test_labels_that_lost_their_zeros_in_one_of_two_tables_are_matched(listed):
-    assert group(listed, "--phenotypes", write_scores(listed, range(1, 13))) == 0
-    told = pd.read_csv(listed / "out" / "group" / "check.tsv", sep="\t").set_index("check")
-    assert "12 people with scans, 12 in the phenotype tables, 12 in both." not in set(told["finding"])
-    assert told.loc["participant_id", "n"] == 9
-
-
-def test_tables_are_looked_at_before_the_series(listed, monkeypatch, capsys):
-    monkeypatch.setattr(imports, "read_array", lambda *_: pytest.fail("a series was read"))
-    assert group(listed, "--targets", "scoer", "--phenotypes", write_scores(listed, range(1, 13))) == 3
-    assert "scoer" in capsys.readouterr().err
-    assert layouts.read_array is not imports.read_array
 
 
 def test_a_row_whose_path_is_of_somebody_else_is_refused(listed, capsys):

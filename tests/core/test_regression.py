@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
+from fcpower_bids.core.regression import nested
 from fcpower_bids.core.regression.folds import Fold, leave_one_site_out, replicated_folds
 from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.core.regression.krr import KernelRidge
@@ -101,6 +102,19 @@ def test_composites_and_covariates_equal_brute_force(cohort, selection):
     covariates = np.column_stack([rng.standard_normal(len(y)), rng.integers(0, 2, len(y))])
     build = residual_target(join_targets([composite_target(y + 0.1), fixed_target(y[:, :2])]), covariates)
     assert_equals_brute_force(correlation_kernel(features), build, folds, selection)
+
+
+def test_folds_that_are_prepared_together_are_predicted_as_one_by_one(monkeypatch):
+    rng = np.random.default_rng(0)
+    features, measures = rng.standard_normal((40, 30)), rng.standard_normal((40, 6))
+    measures[3, 2] = np.nan
+    solver, folds = KernelRidge(correlation_kernel(features), PENALTIES), replicated_folds(40, 4, 3, 2)
+    together = nested_cv(solver, composite_target(measures), folds)
+    monkeypatch.setattr(nested, "TOGETHER", 0)
+    one_by_one = nested_cv(solver, composite_target(measures), folds)
+    np.testing.assert_allclose(together.inner_scores, one_by_one.inner_scores, rtol=0, atol=1e-12)
+    for a, b in zip(together.predicted, one_by_one.predicted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
 
 
 def test_binary_targets_with_single_class_folds():

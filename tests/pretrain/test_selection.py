@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from fcpower_bids.core.alignment import kernel_alignment
 from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.encoders import load_encoder
-from fcpower_bids.encoders.checkpoints import CheckpointError, find_in_training
+from fcpower_bids.encoders.checkpoints import CheckpointError, find_in_training, read_config
 from fcpower_bids.outputs.tables import read_series
 from fcpower_bids.pretrain.corpus import open_pack
 from fcpower_bids.pretrain.selection import (
@@ -190,6 +190,16 @@ def test_the_proof_is_of_the_files(trained):
         digest.update(f"{name} {tuple(tensors[name].shape)}\n".encode() + tensors[name].numpy().tobytes())
     assert facts["proof"]["tensors_sha256"] == digest.hexdigest()
     load_encoder("fbert", model)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"), [({"d": "8"}, "d must be a whole number"), ({"d": 10**9}, "parameters")]
+)
+def test_an_impossible_model_is_named(trained, change, message):
+    path = trained[1] / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(CheckpointError, match=f"describes an impossible model: .*{message}"):
+        read_config(trained[1])
 
 
 def test_a_flipped_bit_is_noticed(trained):

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
-from sklearn.decomposition import PCA
 
 from fcpower_bids.core.connectome.connectivity import ParcelError, pearson_connectivity
 from fcpower_bids.transforms.connectomes import TRANSFORMS
@@ -218,16 +217,6 @@ def test_partial_correlation_agrees_with_nilearn(golden, standardised):
     np.testing.assert_allclose(partial, golden[f"nilearn_partial_correlation_lw_{standardised}"], rtol=0, atol=1e-12)
 
 
-def test_partial_correlation_is_that_of_residuals_where_shrinkage_vanishes():
-    generator = np.random.default_rng(0)
-    series = generator.standard_normal((200_000, 4)) @ (np.eye(4) + 0.5 * generator.standard_normal((4, 4)))
-    others = np.column_stack([series[:, 2:], np.ones(len(series))])
-    residuals = series[:, :2] - others @ np.linalg.lstsq(others, series[:, :2], rcond=None)[0]
-    partial = PartialCorrelation().transform([series])[0]
-    assert partial[0, 1] == pytest.approx(np.corrcoef(residuals.T)[0, 1], abs=1e-3)
-    assert PartialCorrelation().metadata(series)["ShrinkageIntensity"] < 1e-3
-
-
 def draw_connectomes(n=5, n_parcels=6, n_volumes=50, seed=0):
     generator = np.random.default_rng(seed)
     return np.stack([pearson_connectivity(generator.standard_normal((n_volumes, n_parcels))) for _ in range(n)])
@@ -310,18 +299,6 @@ def test_agrees_with_tensorly(shared, monkeypatch):
     assert np.linalg.norm(denoised - connectomes) <= np.linalg.norm(expected - connectomes)
 
 
-def test_recovers_a_tensor_of_low_rank_and_removes_noise():
-    generator = np.random.default_rng(1)
-    factors = np.linalg.qr(generator.standard_normal((12, 3)))[0]
-    cores = np.tensordot(generator.standard_normal((20, 2)), generator.standard_normal((2, 3, 3)), axes=1)
-    clean = factors @ (cores + cores.swapaxes(1, 2)) @ factors.T
-    noise = 0.05 * generator.standard_normal(clean.shape)
-    transform = Tucker(parcel_share=0.25, people_share=0.1)
-    np.testing.assert_allclose(transform.fit_transform(clean), clean, atol=1e-10)
-    noisy = clean + noise + noise.swapaxes(1, 2)
-    assert np.linalg.norm(transform.fit_transform(noisy) - clean) < 0.4 * np.linalg.norm(noisy - clean)
-
-
 def test_somebody_new_is_denoised_alone():
     connectomes = draw_connectomes_of_tucker()
     transform = Tucker().fit(connectomes[:5])
@@ -361,12 +338,3 @@ def test_people_who_were_not_fitted_get_scores_and_change_nothing(name):
     np.testing.assert_array_equal(subspace.transform(edges), before)
     np.testing.assert_array_equal(Subspace(name, 4, seed=3).fit(edges).transform(edges), before)
     np.testing.assert_allclose(Subspace(name, 4, seed=3).fit_transform(edges), before, rtol=0, atol=1e-12)
-
-
-def test_principal_scores_carry_pca_to_its_last_component_and_to_people_who_were_not_fitted():
-    edges, others = draw_edges(), draw_edges(seed=1)
-    ours, theirs = Subspace("pca", 6).fit(edges), PCA(6, svd_solver="full").fit(edges)
-    for rows in (edges, others):
-        scores, expected = ours.transform(rows), theirs.transform(rows)
-        signs = np.sign((ours.transform(edges) * theirs.transform(edges)).sum(axis=0))
-        np.testing.assert_allclose(scores * signs, expected, rtol=0, atol=1e-10)
