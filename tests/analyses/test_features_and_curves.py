@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fcpower_bids.analyses.catalogue import ANALYSES
-from fcpower_bids.analyses.curves import cross_validate_smaller, shrink_folds
+from fcpower_bids.analyses.curves import choose_sizes, cross_validate_smaller, shrink_folds
 from fcpower_bids.analyses.evaluate import cross_validate, make_solver
 from fcpower_bids.analyses.features import (
     AveragedEdges,
@@ -181,6 +181,17 @@ def test_what_is_not_possible_is_refused_in_one_sentence(cohort):
         run(cohort, minutes=(100.0,), **TARGETS)
     with pytest.raises(ValueError, match=r"^4 training people are not possible"):
         run(cohort, sizes=(4,), **TARGETS)
+    with pytest.raises(ValueError, match=r"^Subsamples of 9 people are not possible: give 10"):
+        run(cohort, sizes=(9,), **TARGETS, subsamples=True)
+    once = cohort.scans.assign(session="a").drop_duplicates("participant_id")
+    nothing = dataclasses.replace(cohort, scans=once, phenotypes=pd.DataFrame(index=cohort.phenotypes.index))
+    with pytest.raises(ValueError, match="need phenotypes to predict"):
+        run(nothing, minutes=(), sizes=())
+
+
+def test_people_double_where_no_size_is_asked_for(cohort):
+    study = open_study(cohort, choose(**TARGETS))
+    assert choose_sizes(study) == (25, max(fold.train.size for fold in study.folds))
 
 
 def series_of(folder, cut):
