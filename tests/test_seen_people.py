@@ -71,11 +71,6 @@ def test_the_check_names_them(study, capsys):
     assert marks.to_dict() == {f"sub-{one}": "trained" if one in TRAINED else "no" for one in (*TRAINED, *OTHERS)}
 
 
-def test_without_them_nothing_is_said(study):
-    assert group(study, "--analyses", "check", "--name", "others", "--participant-label", *OTHERS) == 0
-    assert "people seen in pretraining" not in set(table(study, "check", "group/others")["check"])
-
-
 def features(study, label: str, kind: str) -> dict[str, np.ndarray]:
     found = {}
     for session in "ab":

@@ -60,10 +60,6 @@ def expected(one_session: bool = False) -> list[np.ndarray]:
     return [np.corrcoef(values.T) for (_, session), values in SERIES.items() if session == "a" or not one_session]
 
 
-def identified(out: Path) -> pd.DataFrame:
-    return pd.read_csv(out / "group" / "identification.tsv", sep="\t")
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """The tree of every program through the group level: its folder, the outputs, whether the source was left alone."""
@@ -97,13 +93,6 @@ def test_motion_and_minutes_come_from_the_tables_of_the_other_program(name, runs
     assert scans["mean_fd"].tolist() == pytest.approx([MEAN_FD[scan] for scan in SCANS])
     if name != "old_xcpd":  # it tells no repetition time
         assert scans["seconds"].tolist() == pytest.approx([T * TR] * len(SCANS))
-
-
-def test_all_doors_give_the_same_identification(runs):
-    frames = [identified(runs[name])[["accuracy", "d_prime", "i_self", "i_others"]] for name in TREES
-              if name not in ONE_SESSION]  # fmt: skip
-    for other in frames[1:]:
-        pd.testing.assert_frame_equal(frames[0], other, atol=1e-10, rtol=0)
 
 
 def test_cifti_series_of_xcpd_equal_its_tables(tmp_path):

@@ -278,11 +278,6 @@ def test_short_scans_need_a_choice():
     assert transform.metadata(connectomes[0])["ShrinkageIntensity"] == 0.2
 
 
-def draw_connectomes_of_tucker(n=6, n_parcels=8, n_volumes=60, seed=0):
-    generator = np.random.default_rng(seed)
-    return np.stack([pearson_connectivity(generator.standard_normal((n_volumes, n_parcels))) for _ in range(n)])
-
-
 def denoise_golden(shared):
     with np.load(shared / "golden/transforms/transforms_golden.npz") as golden:
         connectomes, expected = golden["corr"], golden["tensorly_tucker_8_8_10_recon"]
@@ -297,12 +292,6 @@ def test_agrees_with_tensorly(shared, monkeypatch):
     connectomes, expected, denoised = denoise_golden(shared)
     np.testing.assert_allclose(denoised, expected, rtol=0, atol=2e-4)
     assert np.linalg.norm(denoised - connectomes) <= np.linalg.norm(expected - connectomes)
-
-
-def test_somebody_new_is_denoised_alone():
-    connectomes = draw_connectomes_of_tucker()
-    transform = Tucker().fit(connectomes[:5])
-    np.testing.assert_allclose(transform.transform(connectomes)[5], transform.transform(connectomes[5:])[0], atol=1e-12)
 
 
 def draw_edges(n=12, n_edges=30, seed=0):
