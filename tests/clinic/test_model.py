@@ -46,6 +46,9 @@ def test_new_people_are_predicted(split, kernel):
     assert np.mean([not each.warnings for each in found]) > 0.8
     assert np.mean([each.low <= value <= each.high for each, value in zip(found, truth, strict=True)]) > 0.8
     assert facts["NumberOfPeople"] == 60
+    (low, high), ages = facts["AgeRange"], cohort.phenotypes["age"].iloc[:60].astype(float)
+    assert low < ages.min() < ages.max() < high, "the ends are of nobody"
+    assert high - low < 1.4 * np.ptp(ages)
     assert facts["SecondsRange"] == [400.0, 400.0]
     assert facts["Alpha"] == 0.35
 
