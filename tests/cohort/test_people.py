@@ -178,6 +178,7 @@ def test_targets_default_to_the_numeric_columns_that_vary_and_have_no_other_role
     ("choices", "words"),
     [
         ({"targets": ("agee",)}, r"No phenotype table has a column 'agee'. Did you mean 'age'\?"),
+        ({"covariates": ("zzz",)}, r"column 'zzz'. There are: age, score"),
         ({"site_column": "Site"}, r"column 'Site'. Did you mean 'site'"),
         ({"targets": ("g=age,age",)}, r"composite 'g' needs two"),
         ({"targets": ("constant",)}, r"target 'constant' is constant \(7.0\)"),
