@@ -57,6 +57,18 @@ def test_every_p_follows_from_its_table(cohort, run):
     assert cohort.table("identification_comparisons")["p_people"].iloc[0] == pytest.approx(exact)
 
 
+def test_many_targets_are_tested_against_the_best_of_all(cohort, run):
+    """The best of all targets and representations, in standard deviations of permutations; AUC in standard errors."""
+    run("--permutations", "39", "--analyses", "prediction", "--targets", "score", "age", "patient")
+    pivot = cohort.table("null").pivot(index="permutation", columns=["target", "representation"])
+    null = ((pivot["score"] - 0.5) / pivot["standard_error"].astype(float)).fillna(pivot["score"])
+    z = (null - null.mean()) / null.std(ddof=0)
+    largest = z.iloc[1:].max(axis=1)
+    summary = cohort.table("prediction_summary").set_index(["target", "representation"])
+    for key in null:
+        assert summary.loc[key, "p_max_targets"] == (1 + (largest >= z.loc[0, key] - 1e-12).sum()) / 40
+
+
 def test_families_flip_together_and_are_whole_in_folds(cohort, run, capsys):
     table = cohort.phenotypes
     cohort.phenotypes = table.assign(family_id=[f"F{row // 2}" for row in range(len(table))])

@@ -71,22 +71,6 @@ def test_power_is_that_of_each_matrix_whether_kept_or_not(n_volumes):
         np.testing.assert_allclose(PowerFamily(averaged, choose()).kernel(alpha), np.corrcoef(expected), atol=1e-10)
 
 
-def test_scans_put_end_to_end_are_exactly_that_and_have_no_negative_eigenvalue():
-    rng = np.random.default_rng(8)
-    series = [rng.standard_normal((n, 12)) @ rng.standard_normal((12, 12)) for n in (9, 7, 30)]
-    z = [(each - each.mean(axis=0)) / each.std(axis=0) for each in series]
-    edges = np.stack([vectorise_edges(pearson_connectivity(each), weighted=False) for each in series])
-    weights = np.array([8.0, 6.0, 29.0])
-    together = AveragedEdges(edges, [[0, 1, 2], [1]], weights)
-    # z-scored over T - 1, as they are stored: the sum of squares of a series is then its weight.
-    stacked = np.concatenate([each * np.sqrt((len(each) - 1) / len(each)) for each in z])
-    np.testing.assert_allclose(together.connectome(0), np.corrcoef(stacked.T), rtol=0, atol=1e-12)
-    np.testing.assert_array_equal(together[1], edges[1])
-    np.testing.assert_array_equal(together[:, 3:9], together[:, :][:, 3:9])
-    assert np.linalg.eigvalsh(together.connectome(0)).min() > -1e-12
-    assert np.linalg.eigvalsh(AveragedEdges(edges, [[0, 1]]).connectome(0)).min() < -1e-3  # the mean of Fisher z
-
-
 MINUTES, SIZES = (1.5, 3.0), (15, 30)
 
 

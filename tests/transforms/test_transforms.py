@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -84,6 +85,7 @@ def test_stateless_ones_need_neither_company_nor_fit(transform, recordings):
     else:
         with pytest.raises(ValueError, match="fit"):
             transform.transform(recordings)
+    json.dumps(transform.fit(recordings).metadata(recordings[0]), allow_nan=False)
 
 
 @pytest.fixture(scope="module")
