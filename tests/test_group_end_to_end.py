@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import getpass
-import hashlib
 import html
 import json
-import os
 import re
-import shlex
 import shutil
 import socket
 import sys
@@ -18,15 +15,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.clinic.page import fitting as written
 from fcpower_bids.outputs.tables import read_table
-from fcpower_bids.reports.cohort.methods import group_methods
-from fcpower_bids.reports.cohort.tables import GroupTables
-from fcpower_bids.settings import Settings
 from tests.cases import cohorts
-from tests.command import main, parse_settings
+from tests.command import main
 from tests.conftest import copy_study
-from tests.page_figures import unchecked_figures
 from tests.telling import telling
 
 if sys.version_info >= (3, 11):
@@ -63,17 +55,6 @@ def analysed(study):
     return study / "out"
 
 
-def test_the_methods_text_is_silent_of_an_analysis_whose_table_is_damaged(analysed, tmp_path):
-    for name in ("group", "logs"):
-        shutil.copytree(analysed / name, tmp_path / "out" / name, ignore=shutil.ignore_patterns("models", "predicted"))
-    tables = GroupTables(Settings(tmp_path / "bids", tmp_path / "out", "group"))
-    assert "### Prediction\n\nplanted_score and null_score were predicted" in group_methods(tables)
-    tables.path("prediction_summary").write_text("target\n")
-    tables = GroupTables(tables.settings)
-    assert re.findall("### (Prediction|Identification)", group_methods(tables)) == ["Identification"]
-    assert "prediction_summary.tsv has no column" in tables.problems["prediction_summary"]
-
-
 def test_nothing_outside_the_logs_names_a_place_a_user_or_a_machine(analysed):
     """Whoever is given the outputs learns neither where they were made nor by whom; arrays need no pickle."""
     made = tomllib.loads((analysed / "logs" / "settings.toml").read_text())["bids_dir"]
@@ -88,10 +69,6 @@ def test_nothing_outside_the_logs_names_a_place_a_user_or_a_machine(analysed):
         assert all(
             np.asarray(each).dtype != object for each in (arrays.values() if path.suffix == ".npz" else [arrays])
         )
-
-
-def test_every_number_of_a_figure_is_that_of_its_tables(analysed):
-    assert unchecked_figures(analysed / "group.html") == []
 
 
 def test_the_first_table_of_the_page_is_what_the_predictions_and_the_null_give(analysed):
@@ -121,79 +98,6 @@ def test_the_first_table_of_the_page_is_what_the_predictions_and_the_null_give(a
         assert verdict == f"{'predicted' if p < 0.05 else 'nothing found'} (p = {p:.3f})"
 
 
-def test_the_methods_text_is_that_of_the_settings_and_the_tables(analysed, study):
-    folder = analysed / "group"
-    text = (folder / "CITATION.md").read_text(encoding="utf-8")
-    folds, null, scans = (read_table(folder / f"{name}.tsv") for name in ("folds", "null", "scans"))
-    choices = tomllib.loads((analysed / "logs" / "settings_group.toml").read_text())
-    tested = folds[folds["role"] == "test"]
-    people = tested["participant_id"].nunique()
-    inner = int(folds["inner_fold"].max()) + 1
-    for said in (
-        f"The cohort had {scans['participant_id'].nunique()} people with {len(scans)} scans",
-        f"FC^{choices['alpha']:g}^ in {people} people",
-        f"{tested['fold'].nunique()} outer folds, in {tested['repeat'].nunique()} repeats",
-        f"{inner} inner folds",
-        f"(column {choices['family_column']})",
-        f"against {null['permutation'].max()} permutations",
-        f"Recordings with less than {choices['min_time']:g} s",
-        f"from the seed {choices['random_seed']}.",
-    ):
-        assert said in text
-    for absent in ("regressed from", "ComBat", "### Edges", "displacement above", "embedding", "site", str(study)):
-        assert absent not in text
-    command = shlex.split(text.partition("was:\n\n")[2].partition("\n")[0])
-    record = command.index("--config-file") + 1
-    command[record] = str(folder.parent / "logs" / command[record])
-    again = parse_settings(command[1:])
-    assert again.of_sections("group") == {key: choices.get(key) for key in again.of_sections("group")}
-    cited = set(re.findall(r"@(\w+)", text))
-    assert set(re.findall(r"^@\w+{(\w+),", (folder / "CITATION.bib").read_text(), flags=re.M)) == cited > {"holm1979"}
-
-
-def test_the_text_tells_the_cleaning_that_was_done_and_not_what_a_file_asks_for(analysed, tmp_path):
-    """A configuration file may hold choices of other levels; the group level does not use them and does not say so."""
-    out, choices = tmp_path / "out", tmp_path / "c.toml"
-    shutil.copytree(analysed, out, copy_function=os.link)
-    choices.write_text('strategy = "36P"\nfd_thresh = 0.27\nhigh_pass = 0.023\n')
-    bids = tomllib.loads((analysed / "logs" / "settings_group.toml").read_text())["bids_dir"]
-    line = [
-        bids,
-        out,
-        "group",
-        "-c",
-        choices,
-        "--atlas",
-        "builtin",
-        "--name",
-        "again",
-        "--analyses",
-        "check",
-        "--quiet",
-    ]
-    assert main([*map(str, line), "--targets", "planted_score"]) == 0
-    text = (out / "group" / "again" / "CITATION.md").read_text()
-    told = {name: (out / name).read_text() for name in ("logs/settings_group_again.toml", "group_again.html")}
-    for one in (text, *told.values()):
-        assert not re.search(r"36P|0\.27\b|0\.023", one)
-    sidecar = json.loads(next(out.rglob("sub-*_stat-pearsoncorrelation_relmat.json")).read_text())
-    band = sidecar["SoftwareFilters"]["Butterworth"]
-    assert f'cleaned with the confound strategy "{sidecar["NuisanceStrategy"]}"' in text
-    low, high = band["HighPassHz"], band["LowPassHz"]
-    assert (low and high and f"filtered between {low:g} and {high:g} Hz" in text) or not (low or high)
-    assert (f"above {sidecar['CensoringThresholdMillimetres']:g} mm" in text) == (
-        sidecar["CensoringThresholdMillimetres"] > 0
-    )
-
-
-def test_a_second_run_gives_the_same_bytes_whatever_the_number_of_processes(study, analysed):
-    before = {path.name: path.read_bytes() for path in (analysed / "group").glob("*.tsv")}
-    (analysed / "group" / "analyses.json").unlink()  # or nothing would be done again
-    options = ["--targets", "planted_score", "null_score", "--family-column", "family_id", "--permutations", "100"]
-    assert group(study, *options, "--nprocs", "2") == 0
-    assert {path.name: path.read_bytes() for path in (analysed / "group").glob("*.tsv")} == before
-
-
 def test_a_model_takes_the_connectomes_of_its_atlas_and_says_when_there_are_none(analysed, tmp_path, capsys):
     model = next((analysed / "group" / "models").glob("*planted*power*"))
     own = next(analysed.glob("sub-01/**/func/*_stat-pearsoncorrelation_relmat.tsv"))
@@ -220,7 +124,6 @@ def of_sixteen(study):
 
 
 MOVING = "sub-91_ses-a_task-rest_space-MNI152NLin2009cAsym_res-2"
-STEP = "The level of the whole brain changes by 7 % at volume 31."
 MOTION = "mean framewise displacement 1.900 mm, more than --max-mean-fd 0.5 mm"
 
 
@@ -245,7 +148,11 @@ def batch(study, tmp_path):
     sidecar.write_text(json.dumps(json.loads(sidecar.read_text()) | {"NuisanceStrategy": "another"}))
     first["sub-19"].write_text("no matrix")
     sidecar = first["sub-20"].with_suffix(".json")
-    sidecar.write_text(json.dumps(json.loads(sidecar.read_text()) | {"Notes": [STEP]}))
+    sidecar.write_text(
+        json.dumps(
+            json.loads(sidecar.read_text()) | {"Notes": ["The level of the whole brain changes by 7 % at volume 31."]}
+        )
+    )
     example = json.loads(next((study / "out" / "logs" / "status").glob("sub-01*.json")).read_text())
     link = {"DatasetLinks": {"fmriprep": "../bids/derivatives/fmriprep"}}
     (out / "dataset_description.json").write_text(json.dumps(link))
@@ -276,46 +183,6 @@ def test_a_batch_of_ten_scans_has_ten_rows_and_each_its_sentence(of_sixteen, bat
     assert len(list(batch.glob("sub-*_target-planted-score-fc-power.html"))) == 10
 
 
-def test_every_scan_of_a_batch_has_the_verdict_that_its_own_tables_give(of_sixteen, batch, capsys):
-    assert predict(of_sixteen, batch) == 4
-    told = capsys.readouterr().out
-    rows = read_table(batch / "group" / "predicted" / "target-planted-score-fc-power.tsv").set_index("participant_id")
-    assert rows.loc["sub-91", "quality"] == "stop"
-    for name, row in rows.drop("sub-91").iterrows():  # the verdict, from what the participant level measured
-        folder = batch / name
-        measured = read_table(next(folder.rglob("*_desc-fcpower_qc.tsv"))).iloc[0]
-        about = json.loads(next(folder.rglob("*_stat-pearsoncorrelation_relmat.json")).read_text())
-        expected = []
-        if measured["degrees_of_freedom"] < 20:
-            expected.append(f"Only {measured['degrees_of_freedom']:.0f} degrees of freedom are left")
-        if measured["censored_volumes"] > 0.3 * (measured["volumes"] - measured["dummy_volumes"]):
-            expected.append("of the volumes were censored")
-        expected += about["Notes"]
-        assert row["quality"] == ("caution" if expected else "ok")
-        assert all(each in str(row["cautions"]) for each in expected)
-    assert STEP in rows.loc["sub-20", "cautions"]
-    assert STEP in told
-    assert STEP in html.unescape(next(batch.glob("sub-20_target-*.html")).read_text())
-
-
-def test_the_page_of_a_person_says_what_the_tables_say(of_sixteen, batch):
-    assert predict(of_sixteen, batch, "--participant-label", "17", "20") == 4
-    path = batch / "group" / "predicted" / "target-planted-score-fc-power.tsv"
-    row = read_table(path).set_index("participant_id").loc["sub-20"]
-    pages = {p.name[:6]: html.unescape(p.read_text()) for p in batch.glob("sub-*_target-*.html")}
-    assert set(pages) == {"sub-17", "sub-20"}
-    assert "does not cover them" in pages["sub-17"]
-    low, high, best = (written(row[key], row["high"] - row["low"]) for key in ("low", "high", "prediction"))
-    assert f"planted_score: between {low} and {high}; best guess {best}." in pages["sub-20"]
-    file = next((batch / "sub-20").rglob("*_stat-pearsoncorrelation_relmat.tsv"))
-    assert row["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
-    assert row["sha256"][:16] in pages["sub-20"]
-    band = json.loads(file.with_suffix(".json").read_text())["SoftwareFilters"]["Butterworth"]
-    assert f"Butterworth (high pass {band['HighPassHz']} Hz, low pass {band['LowPassHz']} Hz, order" in pages["sub-20"]
-    assert "no diagnosis" in pages["sub-20"]
-    assert "not a medical device" in pages["sub-20"]
-
-
 def test_a_connectome_is_compared_with_the_training_scans(of_sixteen, batch, study):
     assert predict(of_sixteen, batch, "--participant-label", "20") == 0
     path = batch / "group" / "predicted" / "target-planted-score-fc-power.tsv"
@@ -343,79 +210,6 @@ def test_a_connectome_is_compared_with_the_training_scans(of_sixteen, batch, stu
     words = "Unusual, beyond 2 standard deviations" if far else "beyond 2 standard deviations"
     assert words in page
     assert all(f"{name} (z {unusual.loc[name, 'z']:.1f})" in page for name in far)
-
-
-def test_damaged_quality_and_people_without_scans_have_their_rows(of_sixteen, batch, capsys):
-    quality = next(batch.rglob("sub-20_*_desc-fcpower_qc.tsv"))
-    quality.write_text(quality.read_text()[:-40])
-    assert predict(of_sixteen, batch, "--participant-label", "20", "77") == 5
-    rows = read_table(batch / "group" / "predicted" / "target-planted-score-fc-power.tsv").set_index("participant_id")
-    assert f"{quality.name} is cut short" in rows.loc["sub-20", "reason"]
-    assert "no connectome of the atlas here" in rows.loc["sub-77", "reason"]
-    assert "0 of 2 scans predicted" in capsys.readouterr().out
-
-
-@pytest.fixture(scope="module")
-def unanalysed(cohort_of_24, tmp_path_factory):
-    """The cohort without results of the group level, and columns that nothing can be done with."""
-    study = copy_study(cohort_of_24, tmp_path_factory.mktemp("unanalysed"))
-    shutil.rmtree(study / "out" / "group", ignore_errors=True)
-    table = read_table(study / "in" / "participants.tsv")[["participant_id"]]
-    table = table.assign(constant=1.0, missing=pd.NA, words=[f"w{i}" for i in range(len(table))], everybody="one")
-    table.to_csv(study / "extra.tsv", sep="\t", index=False, na_rep="n/a")
-    return study
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--targets", "planted_scor"], ["planted_scor", "planted_score"]),
-        (["--targets", "constant"], ["constant"]),
-        (["--targets", "missing"], ["missing"]),
-        (["--targets", "words"], ["words"]),
-        (["--family-column", "famly"], ["famly"]),
-        (["--site-column", "nowhere", "--sites", "hold-out"], ["nowhere"]),
-        (["--covariates", "nothing"], ["nothing"]),
-        (["--targets", "g=reasoning,memroy"], ["memroy"]),
-        (["--targets", "planted_score", "--folds", "40"], ["40"]),
-        (["--targets", "planted_score", "--family-column", "everybody"], ["family"]),
-        (["--session-label", "a", "--analyses", "fingerprinting"], ["session"]),
-        (["--targets", "planted_score", "--representations", "embedding"], ["embedding"]),
-        (["--targets", "planted_score", "--representations", "nonsense"], ["nonsense"]),
-        (["--participant-label", "99"], ["99"]),
-        (["--task-id", "none"], ["none"]),
-    ],
-)
-def test_bad_requests_are_told_in_one_sentence_and_write_nothing(unanalysed, capsys, options, words):
-    tables = ("extra.tsv", "in/participants.tsv", "in/phenotype/cognition.tsv")
-    code = group(unanalysed, "--phenotypes", *(str(unanalysed / name) for name in tables), *options)
-    text = capsys.readouterr().err
-    assert code in (2, 3), text
-    assert "Traceback" not in text
-    for word in words:
-        assert word in text
-    assert not list(unanalysed.glob("out/group/prediction*"))
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("id\tx\n1\t2\n", "Rename 'id' to participant_id."),
-        ("", "it is empty. Copy it again."),
-        ("participant_id\tx\nsub-01\t1\nsub-01\t2\n", "more than one row for sub-01. Leave one row per person"),
-        ("participant_id\tx\n", "has a header and no people. Fill it in, or leave it out."),
-        ("participant_id x\nsub-01 1\n", "has blanks between its columns. Save it with tabs, commas or semicolons."),
-    ],
-)
-def test_a_phenotype_table_that_cannot_be_used_is_named(study, capsys, tmp_path, content, said):
-    path = tmp_path / "broken.tsv"
-    path.write_text(content)
-    assert group(study, "--phenotypes", str(path), "--targets", "x") == 3
-    told = capsys.readouterr().err
-    assert "broken.tsv" in told
-    assert said in told
-    assert group(study, "--phenotypes", str(tmp_path)) == 2
-    assert f"--phenotypes {tmp_path} is a folder. Name a file in it." in capsys.readouterr().err
 
 
 def test_little_memory_changes_the_seventh_digit_and_says_so(study):

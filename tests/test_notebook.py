@@ -9,12 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.linalg import fractional_matrix_power
-from sklearn.model_selection import PredefinedSplit, cross_val_predict
-from sklearn.pipeline import make_pipeline
+from sklearn.model_selection import PredefinedSplit
 
 import fcpower_bids
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.errors import DatasetError, UsageError
 from tests.command import main
 from tests.docs.pages import DOCS, code_blocks, read
 from tests.planting.participant_outputs import P, add_embedding, make_outputs, series_of, write_participants
@@ -65,7 +63,6 @@ def test_rows_are_people_and_say_what_the_files_say(cohort):
     assert cohort.sites.tolist() == ["x"] * PEOPLE
     assert len(cohort.scans) == 2 * PEOPLE
     np.testing.assert_array_equal(np.vstack(cohort.series(3)), both_sessions(3))
-    assert repr(cohort) == "<24 people, 6 parcels of atlas-Toy_scale-6, 6 phenotypes>"
 
 
 def test_connectomes_of_people_are_those_of_their_series_put_end_to_end(cohort):
@@ -79,11 +76,6 @@ def test_connectomes_of_people_are_those_of_their_series_put_end_to_end(cohort):
     np.testing.assert_allclose(cohort.connectomes[mask], expected[mask], rtol=0, atol=1e-12)
     raised = [fractional_matrix_power(one, 0.35) for one in expected]
     np.testing.assert_allclose(np.asarray(cohort.power(0.35)), raised, rtol=0, atol=1e-10)
-    for alpha in (-1.0, 0.0, 2.0, np.nan):
-        with pytest.raises(ValueError, match="above 0 and at most 1"):
-            cohort.power(alpha)
-    with pytest.raises(IndexError):
-        cohort.connectomes[PEOPLE]
 
 
 def test_features_are_those_of_the_transformer(cohort):
@@ -93,8 +85,6 @@ def test_features_are_those_of_the_transformer(cohort):
     np.testing.assert_allclose(cohort.features("fc"), vectorise_edges(np.asarray(connectomes), weighted=False))
     means = [np.random.default_rng(person).standard_normal(5) + 0.5 for person in range(PEOPLE)]
     np.testing.assert_allclose(cohort.features("embedding:fbert1m"), means, rtol=0, atol=1e-12)
-    with pytest.raises(UsageError, match="does not exist"):
-        cohort.features("fcc")
 
 
 def test_estimators_predict_what_the_command_predicts(outputs, cohort):
@@ -131,15 +121,6 @@ def test_folds_of_the_splitter_are_those_of_the_command(outputs, cohort):
     assert ours == theirs
 
 
-def test_lazy_connectomes_go_through_a_cross_validation(cohort):
-    model = make_pipeline(fcpower_bids.SpectralPower(), fcpower_bids.CorrelationKernelRidge())
-    folds = fcpower_bids.FamilyFolds(4)
-    y = cohort.phenotypes["age"].to_numpy()
-    lazy = cross_val_predict(model, cohort.connectomes, y, groups=cohort.groups, cv=folds)
-    plain = cross_val_predict(model, np.asarray(cohort.connectomes), y, groups=cohort.groups, cv=folds)
-    np.testing.assert_array_equal(lazy, plain)
-
-
 def test_rows_can_be_scans_and_phenotypes_can_be_absent(outputs):
     scans = fcpower_bids.load_cohort(outputs / "out", per="scan", min_time=60)
     assert scans.names == tuple(name for name in NAMES for _ in "ab")
@@ -169,30 +150,14 @@ def test_the_examples_of_the_documentation_run(outputs, cohort, tmp_path, monkey
 
 
 def test_a_table_has_the_scans_and_the_phenotypes_of_every_row(outputs, cohort):
-    shown, scans = cohort.to_dataframe(), table(outputs, "scans")
+    shown, of_person = cohort.to_dataframe(), table(outputs, "scans").groupby("participant_id")
     assert shown.index.tolist() == NAMES
     assert shown["age"].tolist() == cohort.phenotypes["age"].tolist()
-    of_person = scans.groupby("participant_id")
     np.testing.assert_allclose(shown["minutes"], of_person["seconds"].sum() / 60)
     np.testing.assert_allclose(shown["mean_fd"], of_person["mean_fd"].mean())
 
 
-def test_slips_are_named(outputs, tmp_path):
-    with pytest.raises(UsageError, match=r"'famly_column', which is not an option. Did you mean family_column\?"):
-        fcpower_bids.load_cohort(outputs / "out", famly_column="x")
-    with pytest.raises(UsageError, match="min_time = 'long', which is not a float"):
-        fcpower_bids.load_cohort(outputs / "out", min_time="long")
-    with pytest.raises(UsageError, match="per must be"):
-        fcpower_bids.load_cohort(outputs / "out", per="people")
-    with pytest.raises(DatasetError, match="has no FC files"):
-        fcpower_bids.load_cohort(tmp_path)
-
-
 def test_the_top_level_is_short_and_lazy():
     assert set(fcpower_bids.__all__) <= set(dir(fcpower_bids))
-    for name in fcpower_bids.__all__:
-        assert getattr(fcpower_bids, name) is not None
-    with pytest.raises(AttributeError, match="no attribute 'load'"):
-        _ = fcpower_bids.load
     probe = "import sys, fcpower_bids; print('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True).stdout == "False\n"

@@ -136,36 +136,6 @@ def test_the_recommended_protocol_is_what_it_says(tree, kernel):
     assert set(tree.table("scans")["combination"]) == {"concat", "none"}
 
 
-def test_penalties_and_selection_of_ones_own_are_taken_as_they_are(tree):
-    assert (
-        tree.group("--preset", "recommended", "--targets", "age", "--penalties", "0.5", "20", "--selection", "mean_mse")
-        == 0
-    )
-    folds = tree.table("prediction")
-    assert set(folds["penalty"]) <= {0.5, 20.0}
-    assert tree.facts("prediction")["Preset"]["selection"] == "mean_mse"
-    assert tree.facts("prediction")["Preset"]["relative_penalties"] is False
-    names, kernel = sorted(tree.series), np.corrcoef(edges_end_to_end(tree))
-    people = pd.read_csv(tree.bids / "participants.tsv", sep="\t").set_index("participant_id")
-    y = people["age"].loc[names].to_numpy(float)
-    wrote = folds[folds["representation"] == "fc"].set_index("fold")["penalty"]
-    for number, (_, train, inner) in enumerate(folds_of(tree)):
-        losses = {}
-        for penalty in (0.5, 20.0):
-            each = []
-            for label in np.unique(inner[train]):
-                rows = train[inner[train] == label]
-                predicted = ridge(kernel, y, np.setdiff1d(train, rows), rows, penalty)
-                each.append(np.mean((predicted - y[rows]) ** 2))
-            losses[penalty] = np.mean(each)
-        assert wrote.loc[number] == min(losses, key=losses.get)
-
-
-def test_a_penalty_below_zero_is_refused(tree, capsys):
-    assert tree.group("--targets", "age", "--penalties", "-1", "1") == 2
-    assert "penalties must be" in capsys.readouterr().err
-
-
 def ages_of(tree):
     people = pd.read_csv(tree.bids / "participants.tsv", sep="\t").set_index("participant_id")
     return people["age"].loc[sorted(tree.series)].to_numpy(float)
@@ -206,12 +176,8 @@ def test_a_table_of_splits_says_who_tests_in_which_repeat(tree, tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("person\tsplit\nsub-01\ta\n", "no column participant_id"),
-        ("participant_id\nsub-01\n", "no column of folds"),
         ("participant_id\tsplit\nsub-01\ttrain\n", "has no test person"),
-        ("participant_id\tsplit\nsub-99\ta\n", "names no person with a scan here"),
         ("participant_id\tsplit\nsub-01\ta\nsub-01\ta\n", "sub-01 twice"),
-        ("participant_id\trepeat\tfold\trole\nsub-01\t0\t0\tjudge\n", "the role 'judge'"),
         ("participant_id\tsplit\nsub-01\ta\nsub-02\tb\n", "trains on 1 of the people"),
     ],
 )
@@ -221,16 +187,33 @@ def test_folds_that_cannot_be_used_are_told_in_one_sentence(tree, tmp_path, caps
     assert words in capsys.readouterr().err
 
 
+CLASHES = {
+    "group": [
+        ("--penalties -1 1", "penalties must be"),
+        ("--nbs-threshold 0", "nbs_threshold 0.0 is a size of t"),
+        ("--folds-file {folds} --site-column site --sites hold-out", "both say who is tested"),
+        ("--accept-no-skill", "is about the models of --save-models"),
+        ("--site-column site --sites combat --save-models", "writes models of features as they are"),
+        ("--name models", "--name models must be"),
+    ],
+    "pretrain": [("--minutes 0", "must be above 0"), ("--minutes 3 --steps 9", "both say how long is trained")],
+}
+
+
+@pytest.mark.parametrize(("level", "words", "said"), [(level, *row) for level in CLASHES for row in CLASHES[level]])
+def test_choices_that_cannot_be_or_clash_are_refused_before_anything_is_read(
+    tree, tmp_path, capsys, level, words, said
+):
+    (tmp_path / "folds.tsv").write_text("participant_id\tsplit\nsub-01\ta\n")
+    options = words.format(folds=tmp_path / "folds.tsv").split()
+    assert main([str(tree.bids), str(tmp_path / "out"), level, *options]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_family_on_both_sides_of_a_split_that_was_brought_is_named(tree, tmp_path, capsys):
     names = sorted(tree.series)  # two by two of one family
     table = pd.DataFrame({"participant_id": names, "split": ["a" if i < 7 else "b" for i in range(PEOPLE)]})
     table.to_csv(tmp_path / "folds.tsv", sep="\t", index=False)
     assert tree.group(*FIXED, "--family-column", "family_id", "--folds-file", tmp_path / "folds.tsv") == 3
     assert "sub-07 is tested in fold a and sub-08 trains there" in capsys.readouterr().err
-
-
-def test_two_ways_of_saying_who_is_tested_are_refused(tree, tmp_path, capsys):
-    (tmp_path / "folds.tsv").write_text("participant_id\tsplit\nsub-01\ta\n")
-    both = ("--folds-file", tmp_path / "folds.tsv", "--site-column", "site", "--sites", "hold-out")
-    assert tree.group(*FIXED, *both) == 2
-    assert "both say who is tested" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from itertools import chain
 
 import numpy as np
 import pytest
@@ -13,15 +12,10 @@ from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.analyses.features import AveragedEdges, PowerFamily
 from fcpower_bids.analyses.spectrum.controls import (
     DOT_PRODUCTS,
-    METRICS,
-    clipped,
     dot_kernel,
     filtered_features,
-    knot_weights,
     modes,
-    principal_scores,
     profile,
-    random_heights,
     rbf_kernel,
     squared_distances,
 )
@@ -38,8 +32,8 @@ from fcpower_bids.analyses.spectrum.learned_filters import (
 from fcpower_bids.analyses.study import open_study
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import eigendecompose
-from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
-from tests.analyses.cohorts import choose, demo_cohort, weak_mode_cohort
+from fcpower_bids.core.regression.kernels import correlation_kernel
+from tests.analyses.cohorts import choose, weak_mode_cohort
 
 CHOICES = {"targets": ("weak",), "repeats": 2, "folds": 5}
 
@@ -66,11 +60,6 @@ def scores(tables):
     return tables["spectral_controls"].frame.set_index("representation")
 
 
-def per_fold(tables, name, score="r"):
-    frame = tables["spectral_controls_folds"].frame
-    return frame[frame["representation"] == name][score].to_numpy()
-
-
 def test_the_correction_counts_controls_that_ask_the_same_question(tables):
     """FC against FC^alpha stands alone; random filters are corrected among themselves."""
     frame = tables["spectral_controls"].frame
@@ -79,42 +68,6 @@ def test_the_correction_counts_controls_that_ask_the_same_question(tables):
     for _, rows in frame[frame["representation"] != "fc_power"].groupby("control"):
         known = rows["p_two_sided"].dropna()
         assert rows["p_holm"].min() == pytest.approx(min(1, known.min() * len(known)), nan_ok=True)
-
-
-def test_whole_rows_are_those_of_the_prediction(cohort, tables):
-    prediction = ANALYSES["prediction"](dataclasses.replace(cohort, series=()), choose(**CHOICES))["prediction"].frame
-    for name in ("fc", "fc_power"):
-        expected = prediction[prediction["representation"] == name]["r"].to_numpy()
-        np.testing.assert_array_equal(per_fold(tables, name), expected)
-
-
-def test_features_that_only_identify_people_predict_at_chance(tables, scores):
-    assert scores.loc["one_hot", "n_scored"] == 0
-    assert np.isnan(scores.loc["one_hot", "fold_mean"])
-    np.testing.assert_allclose(per_fold(tables, "one_hot", "predictive_cod"), 0, atol=1e-6)
-    assert abs(scores.loc["random_embedding", "fold_mean"]) < 0.25
-    assert scores.loc["random_embedding", "p_less"] < 0.001
-
-
-def test_a_constant_prediction_has_no_correlation_where_the_target_is_centred(cohort, monkeypatch):
-    monkeypatch.setattr(
-        "fcpower_bids.analyses.spectrum.controls.Controls.rows", lambda self: chain(self.whole(), self.identity())
-    )
-    phenotypes = cohort.phenotypes.assign(weak=cohort.phenotypes["weak"] - cohort.phenotypes["weak"].mean())
-    centred = dataclasses.replace(cohort, phenotypes=phenotypes, series=())
-    tables = ANALYSES["spectral_controls"](centred, choose(**CHOICES | {"repeats": 10}))
-    scored = tables["spectral_controls"].frame.set_index("representation")["n_scored"]
-    assert scored["one_hot"] == 0
-    assert scored["random_embedding"] == 50
-
-
-def test_principal_scores_rebuild_the_centred_products():
-    rows = np.random.default_rng(0).standard_normal((9, 30))
-    scores = principal_scores(rows @ rows.T)
-    centred = rows - rows.mean(axis=0)
-    assert scores.shape == (9, 8)
-    np.testing.assert_allclose(scores @ scores.T, centred @ centred.T, atol=1e-10)
-    assert (np.diff((scores**2).sum(axis=0)) < 0).all()
 
 
 def test_cuts_inside_a_cluster_of_eigenvalues_are_named(cohort):
@@ -143,21 +96,8 @@ def test_distances_of_rank_deficient_connectomes_are_refused_and_the_rest_goes_o
     assert "constant" in refused.loc["mode_20", "reason"]
 
 
-def test_connectomes_without_a_pattern_are_refused(cohort):
-    edges = cohort.edges.copy()
-    edges[3] = 0.3
-    for name in ("spectral_controls", "transform_screen"):
-        with pytest.raises(ValueError, match="row 3 are constant"):
-            ANALYSES[name](dataclasses.replace(cohort, edges=edges, series=()), choose(**CHOICES))
-
-
 def _edges_of_few_volumes(series):
     return np.corrcoef(series[:20].T)[np.triu_indices(24, 1)]
-
-
-def test_another_kernel_is_refused(cohort):
-    with pytest.raises(ValueError, match="those of the correlation kernel; leave out --kernel"):
-        ANALYSES["spectral_controls"](cohort, choose(**CHOICES, kernel="linear"))
 
 
 @pytest.fixture(scope="module")
@@ -171,16 +111,6 @@ def learned(cohort):
     return LearnedFilters(study, family)
 
 
-@pytest.mark.parametrize("name", ["learned_bins", "learned_network"])
-def test_learned_filters_predict_every_target(learned, name, monkeypatch):
-    monkeypatch.setattr("fcpower_bids.analyses.spectrum.learned_filters.N_ITERATIONS", 5)
-    result = learned.validate(name)
-    assert result.chosen.shape == (3, 2)
-    assert (result.fold_scores("pearson")[:, 0] > 0.8).all()
-    assert (result.fold_scores("pearson")[:, 1] < 0.6).all()
-    assert sum(np.isnan(each[:, 0]).sum() for each in result.observed) == 1
-
-
 def test_test_people_do_not_touch_a_learned_filter(learned, monkeypatch):
     monkeypatch.setattr("fcpower_bids.analyses.spectrum.learned_filters.N_ITERATIONS", 3)
     before = learned.validate("learned_bins")
@@ -189,18 +119,6 @@ def test_test_people_do_not_touch_a_learned_filter(learned, monkeypatch):
     targets[0].measures[fold.test] += 100
     monkeypatch.setattr(learned, "study", dataclasses.replace(study, targets=targets))
     np.testing.assert_allclose(learned.validate("learned_bins").predicted[0], before.predicted[0], atol=1e-7)
-
-
-def test_slow_controls_are_opt_in_and_what_needs_more_memory_is_refused(cohort, monkeypatch):
-    for module in ("learned_filters", "controls"):
-        monkeypatch.setattr(f"fcpower_bids.analyses.spectrum.{module}.available_bytes", lambda: 1e5)
-    small = dataclasses.replace(cohort, series=())
-    tables = ANALYSES["spectral_controls"](small, choose(**CHOICES | {"repeats": 1}, slow_controls=True))
-    scores = tables["spectral_controls"].frame.set_index("representation")
-    assert (scores.loc[["learned_bins", "learned_network", "random_filters"], "status"] == "refused").all()
-    assert scores.loc["learned_bins", "reason"].startswith("Learned filters would need 0.0 GB for 90 people")
-    assert "use fewer people" in scores.loc["random_filters", "reason"]
-    assert "random_1" not in scores.index
 
 
 TOLERANCE = 1e-10
@@ -236,32 +154,6 @@ def test_profile_has_the_numbers_of_the_paper():
     assert profile(np.array([2.0, 1.0, 0.5]), TOLERANCE)[0] == 10
 
 
-def test_clipping():
-    np.testing.assert_array_equal(clipped(np.array([9.0, 5.0, 2.0, 1e-16]), TOLERANCE), [5, 5, 2, 0])
-
-
-def test_random_filters_are_seeded_and_every_second_one_is_monotone(family):
-    basis = knot_weights(family.eigenvalues, TOLERANCE)[0]
-    drawn, again, other = (list(random_heights(20, seed)) for seed in (1, 1, 2))
-    assert [monotone for monotone, _ in drawn] == [True, False] * 10
-    for (monotone, heights), (_, same), (_, different) in zip(drawn, again, other, strict=True):
-        np.testing.assert_array_equal(heights, same)
-        weights = heights @ basis
-        assert (weights != different @ basis).any()
-        assert ((np.diff(weights) <= 1e-12).all()) == monotone
-        assert weights.min() >= 1e-2 * (1 - 1e-12)
-        assert weights.max() <= 1e2 * (1 + 1e-12)
-
-
-def test_knots_divide_the_range_of_log_lambda_and_leave_out_the_rest():
-    values = np.array([[np.e**7, np.e**2.25, 1.0, 1e-15], [np.e**3, np.e, 1.0, 1.0]])
-    basis = knot_weights(values, TOLERANCE)
-    np.testing.assert_allclose(basis.sum(axis=1), [[1, 1, 1, 0], [1, 1, 1, 1]], atol=1e-12)
-    np.testing.assert_allclose(basis[0, :, 1], [0, 0, 0.75, 0.25, 0, 0, 0, 0], atol=1e-12)
-    assert basis[0, 7, 0] == 1
-    assert basis[1, 3, 0] == pytest.approx(1)
-
-
 @pytest.fixture(scope="module")
 def golden(shared):
     with np.load(shared / "golden/transforms/transforms_golden.npz") as arrays:
@@ -281,14 +173,6 @@ def test_distances_agree_with_pyriemann(golden, metric, key):
     family = make_family(golden["corr"])
     distances = np.sqrt(squared_distances(metric, family, choose()))
     np.testing.assert_allclose(distances, golden[f"pyriemann_pairdist_{key}"], rtol=1e-7, atol=1e-6)
-
-
-def test_power_euclidean_distance_is_that_of_the_powers(golden):
-    family = make_family(golden["corr"])
-    squared = squared_distances("power_euclidean", family, choose(alpha=0.35))
-    powers = golden["pyriemann_powm_0.35"]
-    expected = ((powers[:, None] - powers) ** 2).sum(axis=(2, 3))
-    np.testing.assert_allclose(squared, expected, atol=1e-8)
 
 
 def test_dot_products_by_definition():
@@ -312,18 +196,6 @@ def test_rbf_kernel_at_the_median_distance():
     np.testing.assert_allclose(np.diag(kernel), 1)
     assert kernel[0, 1] == pytest.approx(np.exp(-0.5))
     assert np.linalg.eigvalsh(kernel).min() > 0
-
-
-def test_refusals():
-    edges = demo_cohort(n_people=2, n_volumes=20).edges
-    short = PowerFamily(AveragedEdges(edges, [[i] for i in range(4)]), choose())
-    for metric in ("log_euclidean", "log_cholesky"):
-        with pytest.raises(ValueError, match="rank-deficient"):
-            squared_distances(metric, short, choose())
-        assert np.isfinite(squared_distances(metric, short, choose(shrink_to_identity=0.1))).all()
-    with pytest.raises(ValueError, match="are the same"):
-        rbf_kernel(np.zeros((4, 4)))
-    assert len(METRICS) == 5
 
 
 @pytest.fixture(scope="module")
@@ -351,29 +223,6 @@ def binned_grams(spectra, bins, alpha):
 @pytest.fixture(scope="module")
 def grams(spectra, bins):
     return binned_grams(spectra, bins, 1.0)
-
-
-def test_bins_hold_equally_many_and_follow_the_eigenvalues(spectra, bins):
-    counts = np.bincount(bins.members.ravel())
-    assert counts.sum() == spectra[0].size
-    assert np.ptp(counts) <= 1
-    assert (np.diff(bins.centres) > 0).all()
-    assert (np.diff(bins.members, axis=1) <= 0).all()
-
-
-def test_eigenvalues_outside_the_range_are_in_no_bin(spectra):
-    values = spectra[0].copy()
-    values[:, -3:] = 1e-17
-    members = bin_eigenvalues(values, 6, TOLERANCE).members
-    assert (members[:, -3:] == -1).all()
-    assert (members[:, :-3] >= 0).all()
-
-
-@pytest.mark.parametrize("alpha", [0.35, 1.0])
-def test_without_correction_it_is_the_kernel_of_fc_power(spectra, bins, alpha):
-    expected = correlation_kernel(power_features(*spectra, alpha))
-    kernel = binned_grams(spectra, bins, alpha).kernel(np.ones(6))
-    np.testing.assert_allclose(kernel, expected, rtol=0, atol=1e-12)
 
 
 def test_with_corrections_it_is_the_kernel_of_the_filtered_connectomes(spectra, bins, grams):

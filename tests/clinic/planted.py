@@ -53,15 +53,8 @@ def make_cohort(root: Path, share: float, sites: int = 1, people: int = 40, seed
         write_table(path, read_table(path).assign(volumes=240, dummy_volumes=0, censored_volumes=0))
     for folder in ("out", "new"):
         table = pd.DataFrame({"index": ATLAS.labels, "name": ATLAS.names, "network": ATLAS.networks})
-        write_table(
-            root
-            / folder
-            / "sourcedata"
-            / "atlases"
-            / f"tpl-{ATLAS.space}"
-            / f"tpl-{ATLAS.space}_{ATLAS.name}_dseg.tsv",
-            table,
-        )
+        copies = root / folder / "sourcedata" / "atlases" / f"tpl-{ATLAS.space}"
+        write_table(copies / f"tpl-{ATLAS.space}_{ATLAS.name}_dseg.tsv", table)
     columns = {"participant_id": labels, "age": age, "site": [f"s{one}" for one in where]}
     columns["sex"] = rng.choice(["F", "M"], people + new)
     known = pd.DataFrame(columns)

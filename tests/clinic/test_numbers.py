@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import html
 import json
 import math
 import re
-import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 
-from fcpower_bids.clinic.fit import conformal_radius, measure_coverage
+from fcpower_bids.clinic.fit import conformal_radius
 from fcpower_bids.core.regression.folds import deal_families
 from fcpower_bids.core.series import z_score
 from fcpower_bids.outputs.tables import read_table
@@ -85,45 +83,17 @@ def test_skill_is_measured_against_the_guess(found, held_out):
     assert skill["OverPeople"] == pytest.approx(np.mean(pooled), abs=1e-5)
 
 
-def test_new_people_are_predicted_by_the_regression_of_all(found, held_out):
-    facts, table, root = found
-    own = scans_in(root / "out").loc[held_out.index].to_numpy()
-    ages = ridge(own, held_out["age"].to_numpy(), scans_in(root / "new").loc[table.index].to_numpy(), facts["Penalty"])
-    assert table["prediction"].to_numpy() == pytest.approx(ages, abs=1e-3)
-
-
-def test_a_page_states_these_numbers(found):
-    facts, table, root = found
-    person, row = next(iter(table.iterrows()))
-    page = html.unescape((root / "new" / f"{person}_target-age-fc.html").read_text())
-    width = row["high"] - row["low"]
-    digits = max(int(np.ceil(-np.log10(width / 10))), 0)
-    assert (
-        f"age: between {row['low']:.{digits}f} and {row['high']:.{digits}f}; best guess {row['prediction']:.{digits}f}."
-        in page
-    )
-    assert f"it held in {100 * facts['Interval']['MeasuredCoverage']:.0f}." in page
-    skill = facts["Skill"]
-    assert f"error {skill['Error']:.3g}, that of the guess {skill['ErrorOfGuess']:.3g}" in page
-
-
-@pytest.fixture(scope="module")
-def sixty(tmp_path_factory):
-    return make_cohort(tmp_path_factory.mktemp("sixty"), 0.95, people=60, seed=5, new=NEW)
-
-
-@pytest.mark.parametrize("shape", ["halves", "one third, two scans of some"])
-def test_the_classes_of_a_scan_are_those_that_its_score_does_not_rule_out(shape, sixty, tmp_path):
-    root = shutil.copytree(sixty, tmp_path / "cohort")
+def test_the_classes_of_a_scan_are_those_that_its_score_does_not_rule_out(tmp_path):
+    """A third are patients, and some people have two scans."""
+    root = make_cohort(tmp_path, 0.95, people=60, seed=5, new=NEW)
     truth = pd.read_csv(root / "truth.tsv", sep="\t").set_index("participant_id")
-    above = truth["age"] > truth["age"].quantile(0.5 if shape == "halves" else 2 / 3)
+    above = truth["age"] > truth["age"].quantile(2 / 3)
     truth["group"] = np.where(above, "patient", "control")
     (root / "bids" / "participants.tsv").write_text(truth.iloc[:60].to_csv(sep="\t"))
-    if shape != "halves":
-        rng = np.random.default_rng(6)
-        for person in truth.index[:20]:
-            factor = (truth.loc[person, "age"] - 45) / 12
-            add_output(root / "out", f"{person}_ses-b", z_score(series_with(factor, rng)))
+    rng = np.random.default_rng(6)
+    for person in truth.index[:20]:
+        factor = (truth.loc[person, "age"] - 45) / 12
+        add_output(root / "out", f"{person}_ses-b", z_score(series_with(factor, rng)))
     assert group(root, target="group", permutations=20) == 0
     (model,) = models(root)
     assert main(["predict", str(model), str(root / "new")]) == 0
@@ -161,7 +131,7 @@ def half_width(residuals: pd.DataFrame) -> float:
     return float(residuals["size"].to_numpy()[order][np.flatnonzero(np.cumsum(mass[order]) >= 0.9 - 1e-9)[0]])
 
 
-@pytest.mark.parametrize("n", [2, 5, 8])
+@pytest.mark.parametrize("n", [2, 8])
 def test_few_people_claim_no_more_than_they_can(n):
     found = conformal_radius(np.arange(1.0, n + 1), np.arange(n), 0.9)
     assert found == (n, pytest.approx(n / (n + 1)))
@@ -175,8 +145,3 @@ def test_a_scan_of_a_further_person_is_covered_as_claimed():
         seen = people < 30
         covered.append(np.mean(np.abs(residuals[~seen]) <= conformal_radius(residuals[seen], people[seen])[0]))
     assert 0.88 < np.mean(covered) < 0.95
-
-
-def test_measured_coverage_leaves_the_own_fold_out():
-    assert measure_coverage([1.0, 1.0, 1.0, 50.0], list("abcd"), ["x", "x", "y", "z"], 0.6) == pytest.approx(2 / 3)
-    assert np.isnan(measure_coverage([1.0, 2.0], list("ab"), ["x", "x"]))

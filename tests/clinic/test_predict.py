@@ -1,17 +1,20 @@
-"""Predictions through the command: what covariates leave is called so, and damaged figures of quality are named."""
+"""Predictions through the command: one answer a person, kept with its scan, and no number of a model without skill."""
 
 from __future__ import annotations
 
 import html
+import json
+import re
 import shutil
 
 import pandas as pd
 import pytest
 
 from fcpower_bids.clinic import page as prediction
-from fcpower_bids.clinic.page import fitting
-from fcpower_bids.outputs.tables import read_json, read_table, write_table
-from tests.clinic.planted import as_arrays
+from fcpower_bids.clinic.fit import judge_skill
+from fcpower_bids.clinic.page import answer_person, fitting, say_added
+from fcpower_bids.outputs.tables import read_table, write_table
+from tests.clinic.planted import as_arrays, group, make_cohort, models
 from tests.command import main
 from tests.planting.participant_outputs import make_outputs, write_participants
 
@@ -34,39 +37,12 @@ def fitted(tmp_path_factory):
     return settings.output_dir, model
 
 
-def test_the_headline_names_what_was_taken_off(fitted):
-    out, model = fitted
-    assert main(["predict", str(model), str(out), "--participant-label", "01", "--accept-no-skill"]) == 0
-    (row,) = read_table(out / "group" / "predicted" / "target-score-fc.tsv").to_dict("records")
-    (page,) = out.glob("sub-01_target-*.html")
-    ends = [fitting(row[key], row["high"] - row["low"]) for key in ("low", "high", "prediction")]
-    said = f"score, without what goes with age and sex: between {ends[0]} and {ends[1]}; best guess {ends[2]}."
-    assert said in html.unescape(page.read_text())
-    assert abs(row["prediction"]) < pd.Series(TARGET).mean()  # a residual, not a score
-
-
-def test_a_figure_of_quality_that_is_none_is_the_fault_of_its_table(fitted):
-    out, model = fitted
-    path = next(out.rglob("sub-02_*_qc.tsv"))
-    whole = path.read_text()
-    try:
-        path.write_text(whole.replace("\t40\t", "\tmany\t"))
-        options = ["--participant-label", "02", "--accept-no-skill"]
-        assert main(["predict", str(model), str(out), *options]) == 5
-    finally:
-        path.write_text(whole)
-    rows = read_table(out / "group" / "predicted" / "target-score-fc.tsv")
-    (row,) = rows[rows["participant_id"] == "sub-02"].to_dict("records")
-    assert row["state"] == "refused"
-    assert f"{path.name} has 'many' for" in row["reason"]
-
-
 def test_two_models_of_one_name_are_refused_before_anything_is_written(fitted, tmp_path, capsys):
     out, model = fitted
     there = shutil.copytree(out, tmp_path / "out", ignore=shutil.ignore_patterns("predicted", "sub-*_target-*"))
     other = shutil.copytree(model, tmp_path / "other" / model.name)
-    for models in ([model, other], [model, model], [model, f"{other}/"]):
-        assert main(["predict", *map(str, models), str(there), "--accept-no-skill"]) == 2
+    for named in ([model, other], [model, model], [model, f"{other}/"]):
+        assert main(["predict", *map(str, named), str(there), "--accept-no-skill"]) == 2
         assert f"Two models are called {model.name}" in capsys.readouterr().err
     assert not (there / "group" / "predicted").exists()
 
@@ -103,65 +79,114 @@ def test_arrays_in_place_of_tables_give_the_same_predictions(fitted, tmp_path):
     pd.testing.assert_frame_equal(*(table.drop(columns="sha256") for table in tables), check_exact=True)
 
 
-@pytest.mark.parametrize(
-    ("rejected", "gone"),
-    [
-        ({"sub-04": ["ses-a", "ses-b"]}, {}),
-        ({"sub-04": ["ses-a"]}, {}),
-        ({"sub-04": ["ses-b"], "sub-03": ["ses-a"]}, {}),
-        ({}, {"sub-04": ["ses-a"]}),
-    ],
-)
-def test_a_prediction_is_kept_as_long_as_its_scan_takes_part(fitted, tmp_path, rejected, gone):
-    """Asked for one person after others were rejected: what one run for everyone writes now."""
-    tables = {}
-    for folder in ("some", "all"):
-        settings = make_outputs(tmp_path / folder, people=6, sessions="ab")
-        for path in settings.output_dir.rglob("*_qc.tsv"):
-            write_table(path, read_table(path).assign(volumes=40, dummy_volumes=0, censored_volumes=0))
-        words = ["predict", str(fitted[1]), str(settings.output_dir), "--accept-no-skill"]
-        assert main(words) == 0
-        rows = "".join(f"{person}\t{one}\n" for person, each in rejected.items() for one in each)
-        (settings.output_dir / "exclude.tsv").write_text("participant_id\tsession\n" + rows)
-        for person, each in gone.items():
-            for one in each:
-                shutil.rmtree(settings.output_dir / person / one)
-        assert main([*words, *(["--participant-label", "01"] if folder == "some" else [])]) in (0, 4, 5)
-        name = fitted[1].name.removesuffix("_model")
-        pages = [path.read_text() for path in sorted(settings.output_dir.glob(f"sub-*_{name}.html"))]
-        predicted, beside = (
-            read_table(settings.output_dir / "group" / "predicted" / f"{name}{end}.tsv") for end in ("", "_reference")
+ALARM = "This model does no better than guessing the average age."
+
+
+CELLS = [(0.0, 6), (0.95, 1)]
+"""How much of their ages is in the connectomes of forty people, and at how many sites they were scanned."""
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory):
+    """Forty people of whose ages most is in their connectomes, and five new ones."""
+    return make_cohort(tmp_path_factory.mktemp("planted"), 0.95, new=5)
+
+
+@pytest.mark.parametrize(("share", "sites"), CELLS)
+def test_a_model_is_saved_and_used_where_the_test_finds_skill_and_refused_where_not(tmp_path, capsys, share, sites):
+    root = make_cohort(tmp_path, share, sites, new=5)
+    options = ["--site-column", "site"] if sites > 1 else []
+    code, said = group(root, *options), capsys.readouterr().err
+    found = share > 0.9
+    assert code == (0 if found else 3)
+    if not found:
+        assert models(root) == []
+        assert re.search(
+            r"no better than guessing the average age \(p .*, r .* over held-out people.*--accept-no-", said
         )
-        beside = beside.sort_values(["scan", "measure"], ignore_index=True)
-        tables[folder] = predicted, beside, ["There is no prediction" in page for page in pages]
-    *some, pages = tables["some"]
-    for table, other in zip(some, tables["all"], strict=False):
-        pd.testing.assert_frame_equal(table, other, rtol=1e-12)
-    assert pages == tables["all"][2]
-    assert len(pages) == 6
+        assert group(root, *options, "--accept-no-skill") == 0
+    (model,) = models(root)
+    skill = json.loads((model / "model.json").read_text())["Skill"]
+    row = read_table(root / "out" / "group" / "prediction_summary.tsv").iloc[0]
+    assert (skill["P"], skill["OverPeople"]) == (row["p_max_targets"], row["r_pooled_mean"])
+    assert skill["Found"] == found
+    assert not found or skill["Error"] < 0.85 * skill["ErrorOfGuess"]
+    code, said = main(["predict", str(model), str(root / "new")]), capsys.readouterr()
+    assert code == (0 if found else 3)
+    assert (ALARM.removesuffix(".") in said.err) != found
+    if not found:
+        assert not list((root / "new").glob("*.html"))
+        assert main(["predict", str(model), str(root / "new"), "--accept-no-skill"]) == 0
+    table = read_table(root / "new" / "group" / "predicted" / "target-age-fc.tsv")
+    assert table["warning"].astype(object).fillna("").str.startswith(ALARM).tolist() == [not found] * 5
+    body = html.unescape(next((root / "new").glob("sub-4*.html")).read_text()).partition("<header")[2]
+    assert (ALARM in body) != found
+    above = re.sub("<[^>]+>", "", body.partition(ALARM)[0])
+    assert found or not re.search(r"\d\d\.\d", above), "a number stands above the sentence"
+
+
+def test_what_is_known_without_a_scan_is_set_beside_the_model(cohort):
+    assert group(cohort) == 0
+    (model,) = models(cohort)
+    skill = json.loads((model / "model.json").read_text())["Skill"]
+    table = read_table(cohort / "out" / "group" / "prediction_baselines.tsv").set_index("model")
+    both, added = table.loc["known and connectome"], skill["Added"]
+    alone = table.loc[both["over"]]
+    assert [added["alone"], added["together"]] == pytest.approx([alone["value"], both["value"]], abs=0.005)
+    assert (added["p"], added["adds"]) == (both["p_adds"], bool(both["adds"]))
+    assert say_added(skill) == []
+    (said,) = say_added({"Added": {"over": "sex alone", "alone": 0.2, "together": 0.21, "p": 0.4, "adds": False}})
+    assert "adds nothing that was shown: sex alone 0.20, with it 0.21" in said
+
+
+def test_a_model_that_was_not_tested_is_refused_with_the_remedy(cohort, capsys):
+    assert group(cohort, "--name", "untested", permutations=0) == 3
+    told = capsys.readouterr().err
+    assert "Whether this model does better than guessing the average age was not tested" in told
+    assert "--permutations 1000" in told
+
+
+def test_an_error_above_that_of_the_guess_is_no_skill_whatever_the_test_found():
+    residuals = pd.DataFrame({"residual": [3.0, -3.0], "guess": [2.0, -2.0]})
+    tested = {"P": 0.01, "Permutations": 200, "OverPeople": 0.5}
+    found = judge_skill(tested, residuals, "r")
+    assert (found["Found"], found["Error"], found["ErrorOfGuess"]) == (False, 3.0, 2.0)
+    assert judge_skill(tested, residuals.assign(guess=5.0), "r")["Found"]
+
+
+ROW = {"participant_id": "sub-01", "state": "predicted", "quality": "ok", "cautions": "", "warning": "", "reason": ""}
+ROW |= {
+    "classes": "",
+    "minutes": 9.8,
+    "mean_fd": 0.412,
+    "differences": "",
+    "low": 33.0,
+    "high": 57.0,
+    "sha256": "0123" * 16,
+}
+FACTS = {"Target": "age", "PositiveClass": None, "Covariates": [], "Skill": {"Found": True}}
+FACTS["Interval"] = {"NominalCoverage": 0.9, "MeasuredCoverage": 0.884, "Scans": 1000, "Radius": 12.13, "Least": 0.0}
+
+
+def answer(*rows):
+    """Of scans with a prediction each, or refused ones."""
+    scans = [ROW | row | {"scan": f"sub-01_ses-{name}_task-rest"} for name, row in zip("ab", rows, strict=False)]
+    return answer_person(scans, pd.DataFrame(columns=["scan", "measure", "z", "scans"]), FACTS)
+
+
+def test_a_person_with_several_scans_gets_one_answer():
+    found = answer({"prediction": 40.0}, {"prediction": 50.0})
+    assert found["headline"] == "age: between 33 and 57; best guess 45."
+    assert "mean of 2 scans, which give 40, 50; the interval is that of a single scan" in found["sentences"][0]
+    found = answer({"prediction": 40.0}, {"prediction": 70.0})
+    assert "They differ by more than an interval is wide" in found["sentences"][1]
+    found = answer({"state": "refused", "reason": "It lacks parcels."})
+    assert (found["level"], found["headline"]) == ("stop", "There is no prediction.")
 
 
 @pytest.mark.parametrize(
-    ("target", "cut", "said"),
-    [
-        ("old=score>=6", ["score", 6.0], "old (1.0: score of 6 or more): "),
-        ("late=score>=-1.5", ["score", -1.5], "late (1.0: score of -1.5 or more): "),
-        ("two", None, "two: "),
-    ],
+    ("value", "width", "words"),
+    [(45.61, 47.1, "46"), (0.1234, 0.3, "0.12"), (1234.0, 900.0, "1,230"), (-0.4, 20.0, "0")],
 )
-def test_a_class_that_was_cut_is_named_by_what_it_was_cut_from(tmp_path, target, cut, said):
-    settings = make_outputs(tmp_path, people=12, sessions="a")
-    score = [value - 8 * (cut is not None and cut[1] < 0) for value in TARGET]
-    write_participants(tmp_path / "bids" / "participants.tsv", 12, score=score, two=[value // 6 for value in TARGET])
-    places = [str(tmp_path / "bids"), str(settings.output_dir), "group"]
-    asked = ASKED.replace("score --covariates age sex", target)
-    assert main([*places, *asked.split(), *QUICK.split()]) == 0
-    for path in settings.output_dir.rglob("*_qc.tsv"):
-        write_table(path, read_table(path).assign(volumes=40, dummy_volumes=0, censored_volumes=0))
-    (model,) = (settings.output_dir / "group" / "models").iterdir()
-    card = read_json(model / "model.json")
-    assert [card.get(key) for key in ("CutColumn", "CutAt")] == (cut or [None, None])
-    assert main(["predict", str(model), str(settings.output_dir), "--accept-no-skill"]) == 0
-    page = html.unescape(next(settings.output_dir.glob("sub-03_target-*.html")).read_text())
-    assert said in page
-    assert ("or more)</" in page) == (cut is not None)
+def test_digits_fit_the_interval(value, width, words):
+    assert fitting(value, width) == words

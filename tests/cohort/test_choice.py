@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,27 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fcpower_bids.cohort.assembly import exclude_duplicates
 from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes
 from fcpower_bids.cohort.inclusion import (
     Connectome,
-    Exclusion,
     choose_parcels,
     exclude_by_quality,
     list_connectomes,
     read_quality,
 )
-from fcpower_bids.cohort.recordings import (
-    LeftOut,
-    Selected,
-    decide,
-    decisions_of,
-    selected,
-    selected_of,
-    tabulate_recordings,
-)
+from fcpower_bids.cohort.recordings import Selected, decide, selected, selected_of, tabulate_recordings
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.outputs.names import QUALITY, TIMESERIES
+from fcpower_bids.outputs.names import QUALITY
 from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, Status, status_path, write_status
 from fcpower_bids.settings import Settings
 from tests.planting.participant_outputs import ATLAS, add_embedding, add_output, other_atlas, recording, series_of
@@ -46,26 +35,11 @@ def tree(out: Path, *names: str) -> tuple[Connectome, ...]:
     return tuple(list_connectomes(out))
 
 
-@pytest.mark.parametrize("cell", ["low", "inf", ""])
-def test_words_for_figures_are_told_and_missing_figures_are_not(tmp_path, cell):
-    add_output(tmp_path, "sub-01", series_of(0), mean_fd=0.125)
-    found = list_connectomes(tmp_path)
-    table = found[0].beside(QUALITY)
-    assert "0.125" in table.read_text()
-    table.write_text(table.read_text().replace("0.125", cell))
-    keep, rows = exclude_by_quality(found, [read_quality(one) for one in found], SETTINGS)
-    assert keep == [cell == ""]
-    assert all(f"{table.name} has '{cell}' for mean_fd" in row.reason for row in rows)
-
-
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda path: path.write_bytes(b"\xff\xfe" + path.read_bytes()), "cannot be read"),
         (lambda path: path.write_text(path.read_text()[:-40]), "is cut short"),
-        (lambda path: path.write_text(""), "is cut short"),
         (lambda path: (path.unlink(), os.mkfifo(path)), "cannot be read"),
-        (lambda path: (path.unlink(), path.symlink_to("nothing")), "a link that leads to no file"),
     ],
 )
 def test_damaged_quality_leaves_the_recording_out_by_name(tmp_path, damage, words):
@@ -80,21 +54,13 @@ def test_damaged_quality_leaves_the_recording_out_by_name(tmp_path, damage, word
     assert words in row.reason
 
 
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (lambda path: path.write_text(path.read_text()[:-9]), "is not valid JSON"),
-        (lambda path: path.unlink(), "is missing; run the participant level again"),
-    ],
-)
-def test_a_damaged_sidecar_leaves_the_recording_out_by_name(tmp_path, damage, words):
+def test_a_word_for_a_figure_is_the_fault_of_its_table(tmp_path):
     add_output(tmp_path, "sub-01", series_of(0), mean_fd=0.125)
     found = list_connectomes(tmp_path)
-    path = found[0].path.with_suffix(".json")
-    damage(path)
-    keep, (row,) = exclude_by_quality(found, [read_quality(one) for one in found], SETTINGS)
-    assert keep == [False]
-    assert f"{path.name} {words}" in row.reason
+    table = found[0].beside(QUALITY)
+    table.write_text(table.read_text().replace("0.125", "low"))
+    (row,) = exclude_by_quality(found, [read_quality(one) for one in found], SETTINGS)[1]
+    assert f"{table.name} has 'low' for mean_fd" in row.reason
 
 
 def test_quality_limits(tmp_path):
@@ -115,18 +81,7 @@ def test_quality_limits(tmp_path):
     assert exclude_by_quality(found, quality, SETTINGS)[0] == [True, True, False, True]
     keep, rows = exclude_by_quality(found, quality, SETTINGS.changed(max_mean_fd=0.3))
     assert keep == [True, False, False, False]
-    assert ["0.400 mm, more than" in rows[0].reason, "58 s are left" in rows[1].reason, "not known" in rows[2].reason]
-
-
-def test_of_equal_connectomes_of_one_person_the_first_is_kept_and_of_two_people_none(tmp_path):
-    found = tree(tmp_path, "sub-01_ses-a", "sub-01_ses-b", "sub-02", "sub-03")
-    keep, rows = exclude_duplicates(found, ["x", "x", "y", "z"])
-    assert keep == [True, False, True, True]
-    assert found[0].recording in rows[0].reason
-    keep, rows = exclude_duplicates(found, ["w", "x", "y", "x"])
-    assert keep == [True, False, True, False]
-    assert [row.participant_id for row in rows] == ["sub-01", "sub-03"]
-    assert exclude_duplicates(found, ["w", "x", "y", "x"], {found[3].path})[0] == [True, False, True, True]
+    assert "0.400 mm, more than" in rows[0].reason
 
 
 def parcels_of(missing, **choices):
@@ -162,43 +117,6 @@ def test_nothing_is_missing_among_what_is_kept_and_every_loss_has_a_row(missing,
     assert len(rows) == (~scans).sum() + (~parcels).sum()
 
 
-def test_no_parcel_left_is_an_error():
-    with pytest.raises(DatasetError, match=r"leave 4 scans and 0 parcels"):
-        parcels_of(np.eye(4, dtype=bool), drop_parcels_missing_in=1.0, drop_people_missing=1.0)
-
-
-@pytest.mark.parametrize(
-    ("lines", "left"),
-    [
-        ("participant_id\treason\n01\tAsleep\n", ["sub-02_ses-a", "sub-02_ses-b"]),
-        ("participant_id\tsession\nsub-02\tb\n", ["sub-01_ses-a", "sub-02_ses-a"]),
-        ("participant_id\tsession_id\ttask\trun\n02\tses-a\trest\t1\n02\tn/a\trest\t02\n", ["sub-01_ses-a"]),
-    ],
-)
-def test_the_users_list_names_people_sessions_or_runs(tmp_path, lines, left):
-    found = tree(tmp_path / "out", "sub-01_ses-a_run-1", "sub-02_ses-a_run-1", "sub-02_ses-b_run-2")
-    path = tmp_path / "leave_out.tsv"
-    path.write_text(lines)
-    decided = decide(Selected(found, ()), path)
-    assert [f"{one.participant}_{one.session}" for one in decided.connectomes] == left
-    assert all("leave_out.tsv" in one.reason for one in decided.left_out)
-
-
-def test_who_is_listed_and_not_there_is_reported_and_a_list_without_people_is_an_error(tmp_path):
-    found = tree(tmp_path / "out", "sub-01")
-    path = tmp_path / "x.tsv"
-    path.write_text("participant_id\tsession\n09\tb\n")
-    decided = decide(Selected(found, ()), path)
-    assert decided.absent == (Exclusion("sub-09", "ses-b", "person", "x.tsv names it, but it is not here"),)
-    assert (decided.connectomes, decided.left_out) == (found, ())
-    path.write_text("subject\n01\n")
-    with pytest.raises(DatasetError, match="no column participant_id"):
-        decide(Selected(found, ()), path)
-    path.write_text("participant_id\treason\nn/a\tx\n")
-    with pytest.raises(DatasetError, match="no participant_id in line 2"):
-        decide(Selected(found, ()), path)
-
-
 def test_a_named_recording_is_meant_alone_and_only_what_is_rejected_is_left_out(tmp_path):
     found = tree(tmp_path / "out", "sub-01_acq-a", "sub-01_acq-b", "sub-02", "sub-03")
     names = [one.recording for one in found]
@@ -218,12 +136,6 @@ def test_a_word_that_is_no_decision_is_named(tmp_path):
     path.write_text("participant_id\tdecision\n01\treject\n02\tmaybe\n")
     with pytest.raises(DatasetError, match=r"'maybe' in row 2\. Write accept, doubt or reject"):
         decide(Selected((), ()), path)
-
-
-def test_the_file_of_the_output_folder_counts_where_no_other_is_named(tmp_path):
-    assert decisions_of(tmp_path) is None
-    (tmp_path / "exclude.tsv").write_text("participant_id\n")
-    assert decisions_of(tmp_path) == tmp_path / "exclude.tsv"
 
 
 def taking_part(out) -> list[str]:
@@ -277,33 +189,6 @@ def test_a_file_that_is_gone_under_one_atlas_says_nothing_of_another(tmp_path):
     assert table == {one.atlas_name: "failed", other.atlas_name: "done"}
 
 
-@pytest.mark.parametrize("folder", ["", "missing"])
-def test_no_connectome_at_all_is_told_with_the_remedy(tmp_path, folder):
-    with pytest.raises(DatasetError, match=r"has no FC files .* Run the participant level"):
-        selected_of(Settings(tmp_path, tmp_path / folder, "group"))
-
-
-def test_what_is_left_out_at_a_site_is_called_as_its_scans_would_be():
-    """So that --participant-label means both."""
-    one = LeftOut((("sub", "01"), ("task", "rest")), "", EXCLUDED, "Too short.", site="north")
-    assert (one.participant, one.labels["sub"], one.session) == ("sub-north+01", "north+01", "n/a")
-
-
-def test_a_connectome_knows_its_recording_its_atlas_and_what_lies_beside_it(tmp_path):
-    path = add_output(tmp_path, "sub-01_ses-a_run-1_res-2", series_of(0), power="power0p5")
-    add_embedding(tmp_path, "sub-01_ses-a_run-1_res-2", np.ones(3))
-    (one,) = list_connectomes(tmp_path)
-    assert one.path == path
-    assert one.entities == recording("sub-01_ses-a_run-1_res-2").entities
-    assert (one.participant, one.session, one.atlas_name) == ("sub-01", "ses-a", ATLAS.name)
-    assert one.recording == recording("sub-01_ses-a_run-1_res-2").name
-    assert one.powers == ("power0p5",)
-    assert one.encoders == ("fbert1m",)
-    assert one.beside(QUALITY).is_file()
-    assert one.beside(TIMESERIES).is_file()
-    assert one.facts["NuisanceStrategy"] == "24P"
-
-
 def test_an_embedding_is_that_of_its_own_atlas_or_else_of_another(tmp_path):
     """Encoders have atlases of their own; what only one of them has belongs to the recording all the same."""
     other = other_atlas()
@@ -320,20 +205,6 @@ def test_an_embedding_is_that_of_its_own_atlas_or_else_of_another(tmp_path):
         assert one.embedding("elsewhere").is_file()
 
 
-def test_they_are_sorted_and_sessions_are_optional(tmp_path):
-    for name in ("sub-02", "sub-01_ses-b", "sub-01_ses-a"):
-        add_output(tmp_path, name, series_of(1))
-    found = [(one.participant, one.session) for one in list_connectomes(tmp_path)]
-    assert found == [("sub-01", "ses-a"), ("sub-01", "ses-b"), ("sub-02", "n/a")]
-
-
-def test_other_matrices_and_foreign_files_are_not_connectomes(tmp_path):
-    path = add_output(tmp_path, "sub-01", series_of(0))
-    for name in ("sub-01_notes.tsv", "sub-01_task-rest_stat-partialcorrelation_relmat.tsv", "README"):
-        (path.parent / name).write_text("x")
-    assert [one.path for one in list_connectomes(tmp_path)] == [path]
-
-
 def choose(out: Path, **choices):
     settings = Settings(out / "bids", out, "group").changed(**choices)
     chosen, notes = choose_connectomes(list_connectomes(out), settings)
@@ -343,25 +214,6 @@ def choose(out: Path, **choices):
 def add(out: Path, *names: str, **choices):
     for number, name in enumerate(names):
         add_output(out, name, series_of(number), **choices)
-
-
-@pytest.mark.parametrize(
-    ("choices", "expected"),
-    [
-        ({"participant_label": ("sub-02",)}, {"sub-02_ses-a_task-rest_run-1"}),
-        ({"session_label": ("b",)}, {"sub-01_ses-b_task-rest_run-1"}),
-        ({"task_id": ("task-rest",), "participant_label": ("02",)}, {"sub-02_ses-a_task-rest_run-1"}),
-    ],
-)
-def test_the_selection_of_the_participant_level_applies(tmp_path, choices, expected):
-    add(tmp_path, "sub-01_ses-a_run-1", "sub-01_ses-a_run-02", "sub-01_ses-b_run-1", "sub-02_ses-a_run-1")
-    assert set(choose(tmp_path, **choices)[0]) == expected
-
-
-def test_a_selection_without_match_is_told(tmp_path):
-    add(tmp_path, "sub-01")
-    with pytest.raises(DatasetError, match=r"--session-label"):
-        choose(tmp_path, session_label=("b",))
 
 
 def test_one_atlas_needs_no_choice_and_several_do(tmp_path):
@@ -376,55 +228,22 @@ def test_one_atlas_needs_no_choice_and_several_do(tmp_path):
         assert "atlas-Toy_scale-6" in notes[0]
 
 
-def test_short_names_mean_what_they_mean_at_participant_level(tmp_path):
-    schaefer = replace(other_atlas(), entities=(("atlas", "Schaefer2018"), ("seg", "7n"), ("scale", "400")))
-    larger = replace(other_atlas(), entities=(("atlas", "TianS3Schaefer2018"), ("seg", "7n"), ("scale", "450")))
-    add(tmp_path, "sub-01", atlas=schaefer)
-    add(tmp_path, "sub-01", "sub-02", atlas=larger)
-    assert choose(tmp_path)[0] == ["sub-01_task-rest"], "Schaefer400 is the default of --atlas"
-
-
-def test_an_atlas_that_is_not_there_is_told(tmp_path):
-    add(tmp_path, "sub-01")
-    with pytest.raises(DatasetError, match=r"no FC of --atlas Glasser, only of atlas-Toy"):
-        choose(tmp_path, atlas=("Glasser",))
-
-
-def test_several_spaces_need_a_choice(tmp_path):
-    add(tmp_path, "sub-01", "sub-02_space-MNI152NLin6Asym")
+def test_several_tasks_or_spaces_need_a_choice(tmp_path):
+    with pytest.raises(DatasetError, match=r"has no FC files .* Run the participant level"):
+        selected_of(Settings(tmp_path, tmp_path, "group"))
+    add(tmp_path, "sub-01", "sub-01_task-nback", "sub-02_space-MNI152NLin6Asym")
     with pytest.raises(DatasetError, match=r"several spaces: .*--space"):
         choose(tmp_path)
-    assert choose(tmp_path, space=("MNI152NLin6Asym",))[0] == ["sub-02_task-rest_space-MNI152NLin6Asym"]
-    with pytest.raises(DatasetError, match=r"no FC in --space fsLR, only in"):
-        choose(tmp_path, space=("fsLR",))
-
-
-def test_several_tasks_need_a_choice(tmp_path):
-    add(tmp_path, "sub-01", "sub-01_task-nback")
+    here = {"space": ("MNI152NLin2009cAsym",)}
     with pytest.raises(DatasetError, match=r"several tasks: nback \(1 recordings\), rest .*--task-id"):
-        choose(tmp_path)
-    assert choose(tmp_path, task_id=("nback",))[0] == ["sub-01_task-nback"]
-    both, notes = choose(tmp_path, task_id=("nback", "rest"))
-    assert len(both) == 2
-    assert "combined like runs" in notes[0]
-
-
-def test_a_recording_without_a_run_in_its_name_is_one_of_them(tmp_path):
-    add(tmp_path, "sub-01", "sub-01_run-2")
-    chosen, notes = choose(tmp_path)
-    assert sorted(chosen) == ["sub-01_task-rest", "sub-01_task-rest_run-2"]
-    assert not notes
+        choose(tmp_path, **here)
+    assert choose(tmp_path, **here, task_id=("nback",))[0] == ["sub-01_task-nback"]
 
 
 def test_two_versions_of_one_acquisition_are_not_two_runs(tmp_path):
     add(tmp_path, "sub-01_res-1", "sub-01_res-2")
     with pytest.raises(DatasetError, match=r"same acquisition and differ in res only"):
         choose(tmp_path)
-
-
-def test_two_directions_are_two_runs(tmp_path):
-    add(tmp_path, "sub-01_dir-AP", "sub-01_dir-PA")
-    assert len(choose(tmp_path)[0]) == 2
 
 
 def alike(out: Path) -> list[str]:
@@ -440,25 +259,11 @@ def test_exponents_that_differ_between_people_are_an_error(tmp_path):
     assert alike(tmp_path) == [], "an exponent that all have is enough"
 
 
-@pytest.mark.parametrize(
-    ("facts", "words"),
-    [
-        ({"NuisanceStrategy": "36P"}, "confound strategy differs .*24P .*36P"),
-        ({"SoftwareFilters": {"Butterworth": {"HighPassHz": 0.01, "LowPassHz": 0.1}}}, "pass-band .*0.08 .*0.1"),
-    ],
-)
-def test_recordings_that_were_cleaned_otherwise_are_an_error(tmp_path, facts, words):
+def test_recordings_that_were_cleaned_otherwise_are_an_error(tmp_path):
     add(tmp_path, "sub-01")
-    add(tmp_path, "sub-02", **facts)
-    with pytest.raises(DatasetError, match=words):
+    add(tmp_path, "sub-02", NuisanceStrategy="36P")
+    with pytest.raises(DatasetError, match=r"confound strategy differs .*24P .*36P"):
         alike(tmp_path)
-
-
-def test_another_configuration_alone_is_a_note(tmp_path):
-    add(tmp_path, "sub-01")
-    add(tmp_path, "sub-02", ConfigurationHash="ffffffff")
-    (note,) = alike(tmp_path)
-    assert "0a0a0a0a (1 recordings), ffffffff (1 recordings)" in note
 
 
 def test_another_file_of_the_same_atlas_is_noted(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -45,14 +44,9 @@ def test_all_tables_are_merged_by_person(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("who\tage\n01\t3\n", r"x.tsv has no column participant_id, only who, age. Rename the column"),
-        ("participant\tage\n01\t3\n", r"Rename 'participant' to participant_id"),
         ("SUB_ID\tage\n01\t3\n", r"Rename 'SUB_ID' to participant_id"),
         ("participant_id\tage\tage\n01\t3\t4\n", r"column 'age' twice"),
-        ("participant_id\tage\n01\t3\nn/a\t4\n", r"no participant_id in line 3"),
         ("participant_id\tage\n01\t3\nsub-01\t4\n", r"more than one row for sub-01"),
-        ("participant_id\tsession_id\tage\n01\ta\t3\n01\tses-a\t4\n", r"two rows for one person and session"),
-        ("", r"cannot be read"),
     ],
 )
 def test_unusable_tables_are_named_with_the_remedy(tmp_path, text, words):
@@ -62,29 +56,11 @@ def test_unusable_tables_are_named_with_the_remedy(tmp_path, text, words):
     assert "x.tsv" in str(caught.value)
 
 
-@pytest.mark.parametrize("place", [lambda path: path.symlink_to(path.name), os.mkfifo, Path.mkdir])
-def test_what_is_no_file_under_the_name_of_a_table_is_named(tmp_path, place):
-    place(tmp_path / "participants.tsv")
-    with pytest.raises(DatasetError, match=re.escape(f"{tmp_path / 'participants.tsv'} is")) as raised:
-        load(tmp_path)
-    assert "Put the table there, or remove it." in str(raised.value)
-
-
 def test_a_column_called_session_is_a_value_where_nobody_has_two_rows(tmp_path):
     path = put(tmp_path / "x.tsv", "participant_id\tsession\n01\t12\n02\t3\n")
     assert load(tmp_path, phenotypes=(path,)).frame["session"].tolist() == [12.0, 3.0]
     put(path, "participant_id\tsession\tx\n01\tb\t12\n01\ta\t3\n")
     assert load(tmp_path, sessions=("ses-a",), phenotypes=(path,)).frame["x"].tolist() == [3.0]
-
-
-def test_sessions_tables_count_as_one_table(tmp_path):
-    put(tmp_path / "participants.tsv", "participant_id\tage\nsub-01\t20\nsub-02\t30\n")
-    put(tmp_path / "sub-01" / "sub-01_sessions.tsv", "session_id\tmood\nses-a\t1\nses-b\t2\n")
-    put(tmp_path / "sub-02" / "sub-02_sessions.tsv", "session_id\tmood\nses-a\tn/a\n")
-    found = load(tmp_path, sessions=("ses-a", "ses-b"))
-    assert found.frame.loc["sub-01", "mood"] == 1.0
-    assert pd.isna(found.frame.loc["sub-02", "mood"])
-    assert found.defaults == ("age",)
 
 
 def test_equal_columns_merge_and_unequal_ones_are_kept_for_the_one_who_uses_them(tmp_path):
@@ -94,13 +70,6 @@ def test_equal_columns_merge_and_unequal_ones_are_kept_for_the_one_who_uses_them
     assert found.frame["age"].tolist() == [20.0, 31.0]
     assert set(found.conflicts) == {"sex"}
     assert re.search(r"participants\.tsv and .*x\.tsv: sub-02 has F in one and M in the other", found.conflicts["sex"])
-
-
-def test_equal_rows_count_once_and_are_told(tmp_path):
-    put(tmp_path / "participants.tsv", "participant_id\tage\nsub-01\t20\nsub-01\t20\nsub-02\t30\n")
-    found = load(tmp_path)
-    assert found.frame["age"].to_dict() == {"sub-01": 20, "sub-02": 30}
-    assert "1 rows twice" in found.notes[0]
 
 
 def test_a_table_of_a_spreadsheet_gives_the_numbers_of_the_plain_one(tmp_path):
@@ -138,15 +107,11 @@ def clean(values, hints=None):
         ([20.0, 45.0, -9999.0, 30.0], [2]),
         ([20.0, 45.0, 999.0, -99.0], [2, 3]),
         ([0.0, 1.0, 1.0, 99.0, -9.0], [3, 4]),
-        ([-1.5, 0.3, 1.1, -999.0], [3]),
         ([100.0, 85.0, np.inf], [2]),
         ([88.0, 99.0, 77.0, 100.0], []),
-        ([20.0, 99.0, 65.0], []),
         ([300.0, 999.0, 1200.0], []),
         ([-9.0, -8.0, 3.0, 10.0], []),
         ([-120.0, -99.0, -80.0], []),
-        ([9998.0, 9999.0, 10020.0], []),
-        ([1.0, 2.0, 5000.0], []),
     ],
 )
 def test_codes_are_told_from_values(values, missing):
@@ -157,29 +122,13 @@ def test_codes_are_told_from_values(values, missing):
     assert set(codes) == {f"sub-{i}" for i in missing}
 
 
-def test_the_report_names_the_column_and_the_code():
-    assert clean([1.0, 2.0, -9999.0])[1] == {"sub-2": "x = -9999 read as missing"}
-
-
 @pytest.mark.parametrize(
-    "hint",
-    [
-        {"MissingValues": [-1]},
-        {"MissingValue": "-1"},
-        {"Levels": {"-1": "refused to answer", "1": "low", "2": "high"}},
-        {"Levels": {"-1": {"Description": "Not available"}, "1": "low"}},
-    ],
+    "hint", [{"MissingValues": [-1]}, {"Levels": {"-1": {"Description": "Not available"}, "1": "low"}}]
 )
 def test_what_the_sidecar_declares_is_believed(hint):
     cleaned, _ = clean([1.0, -1.0, 2.0], hint)
     assert np.flatnonzero(cleaned.isna()).tolist() == [1]
     assert not clean([1.0, -1.0, 2.0], {"Levels": {"-1": "below", "1": "above"}})[1]
-
-
-def test_declared_text_is_missing_too():
-    cleaned, codes = clean(["M", "U", "F"], {"Levels": {"M": "male", "F": "female", "U": "unknown"}})
-    assert cleaned.tolist()[::2] == ["M", "F"]
-    assert codes == {"sub-1": "x = U read as missing"}
 
 
 @settings(deadline=None, derandomize=True, max_examples=50)
@@ -225,61 +174,21 @@ def test_targets_default_to_the_numeric_columns_that_vary_and_have_no_other_role
     assert resolve(conflicts={"score": "differs"}).targets == ("age",)
 
 
-def test_named_targets_keep_their_order_and_composites_alone_need_none():
-    assert resolve(targets=("score", "age", "score")).targets == ("score", "age")
-    assert resolve(targets=("g=age,score",)).targets == ()
-    assert Group(targets=("g=age, score",)).composites == {"g": ("age", "score")}
-
-
-def test_two_levels_are_coded_alphabetically_and_it_is_said():
-    assert "sex is coded F = 0, M = 1." in resolve(targets=("sex",)).notes
-
-
-def test_who_misses_a_value_in_use_is_reported():
-    rows = resolve(targets=("score",), covariates=("sex",)).rows
-    assert [(row.participant_id, row.what, row.reason) for row in rows] == [
-        ("sub-2", "value", "missing: score"),
-        ("sub-4", "value", "missing: sex"),
-    ]
-
-
-def test_motion_is_a_covariate_without_a_table_and_text_covariates_may_have_many_levels():
-    assert resolve(targets=("age",), covariates=("mean_fd", "hand")).targets == ("age",)
-
-
-def test_numbers_in_an_identifier_column_can_be_predicted():
-    found = resolve(targets=("family_id",))
-    assert found.frame["family_id"].tolist() == [1.0, 1.0, 2.0, 3.0]
-
-
 @pytest.mark.parametrize(
     ("choices", "words"),
     [
         ({"targets": ("agee",)}, r"No phenotype table has a column 'agee'. Did you mean 'age'\?"),
         ({"covariates": ("zzz",)}, r"column 'zzz'. There are: age, score"),
-        ({"family_column": "family"}, r"column 'family'. Did you mean 'family_id'"),
         ({"site_column": "Site"}, r"column 'Site'. Did you mean 'site'"),
-        ({"targets": ("g=age,scor",)}, r"column 'scor'. Did you mean 'score'"),
         ({"targets": ("g=age,age",)}, r"composite 'g' needs two"),
-        ({"targets": ("age=score,family_id",)}, r"composite 'age' has the name of a column"),
-        ({"targets": ("g=age,sex",)}, r"target 'sex' is not numeric: sub-1 has 'M'. Only numbers can"),
         ({"targets": ("constant",)}, r"target 'constant' is constant \(7.0\)"),
-        ({"targets": ("empty",)}, r"column 'empty' is missing for all 4 people"),
-        ({"covariates": ("empty",)}, r"column 'empty' is missing for all 4 people"),
         ({"targets": ("hand",)}, r"target 'hand' is not numeric: sub-1 has 'left'. Only numbers or text of two"),
         ({"targets": ("years",)}, r"target 'years' is not numeric: sub-3 has '\?'. .* missing_values 'years=\?'"),
-        (
-            {"targets": ("age",), "covariates": ("years",)},
-            r"'years' has words .*sub-3 has '\?'.* 'years=\?' in --config-file",
-        ),
         ({"targets": ("huge",)}, r"'huge' has 1e\+160 for sub-3, .* missing_values huge=1e\+160"),
-        ({"targets": ("age",), "covariates": ("huge",)}, r"'huge' has 1e\+160 for sub-3"),
         ({"targets": ("g=age,tiny",)}, r"'tiny' has no value above 4e-310"),
         ({"targets": ("rounded",)}, r"'rounded' varies by 2.38419e-07 around 1e\+09"),
         ({"targets": ("rare",)}, r"'rare' has two values, and sub-2 alone has one of them \(1.0\)"),
         ({"targets": ("age",), "covariates": ("age",)}, r"'age' is both target and covariate"),
-        ({"targets": ("g=age,score",), "site_column": "age"}, r"'age' is both target and site or family"),
-        ({"targets": ("family_id",), "family_column": "family_id"}, r"'family_id' is both target and site or family"),
     ],
 )
 def test_a_column_that_cannot_be_used_is_one_sentence(choices, words):
@@ -293,15 +202,3 @@ def test_a_table_of_strangers_is_blamed_for_their_names_and_not_for_the_column()
     frame = pd.concat([FRAME[["age"]], pd.DataFrame({"iq": [100.0, 120.0]}, index=["sub-X1", "sub-X2"])])
     with pytest.raises(DatasetError, match=r"'iq' is known for 2 people without scans \(such as sub-X1\), .*sub-1\)"):
         resolve_columns(Phenotypes(frame), frame.loc[FRAME.index], Group(targets=("iq",)))
-
-
-def test_all_problems_are_told_at_once():
-    with pytest.raises(DatasetError) as caught:
-        resolve(targets=("constant", "hand"), covariates=("zzz",))
-    assert len(str(caught.value).splitlines()) == 3
-
-
-def test_a_contradiction_matters_where_the_column_is_used():
-    assert resolve(conflicts={"hand": "The column 'hand' differs."}, targets=("age",)).targets == ("age",)
-    with pytest.raises(DatasetError, match="'hand' differs"):
-        resolve(conflicts={"hand": "The column 'hand' differs."}, targets=("age",), covariates=("hand",))

@@ -11,7 +11,6 @@ from fcpower_bids.cohort import scans as cohort_scans
 from fcpower_bids.cohort.inclusion import list_connectomes, read_quality
 from fcpower_bids.cohort.scans import (
     Run,
-    assemble_edges,
     combine_edges,
     group_scans,
     read_edges,
@@ -21,10 +20,8 @@ from fcpower_bids.cohort.scans import (
 )
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.series import z_score
-from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_table, write_matrix, write_table
-from fcpower_bids.resources import memory_limit
 from fcpower_bids.settings import Settings
 from tests.planting import participant_outputs as made
 from tests.planting.participant_outputs import PARCELS, P, add_embedding, add_output, series_of
@@ -42,35 +39,8 @@ def values(edges):
     return np.asarray(edges.array)[: len(edges.missing)]
 
 
-def test_the_rows_are_the_edges_to_the_bit(tree):
-    expected = [vectorise_edges(pearson_connectivity(series_of(i)), weighted=False) for i in range(3)]
-    np.testing.assert_array_equal(values(read_edges(*tree)), expected)
-    edges = read_edges(*tree)
-    assert edges.parcels == PARCELS
-    assert edges.array.dtype == np.float64
-    assert len(set(edges.digests)) == 3
-
-
-def test_more_than_the_memory_that_is_given_or_there_is_refused(tree, monkeypatch):
-    paths, settings = tree
-    with memory_limit(1e-4), pytest.raises(UsageError, match=r"parcels need .* GB of memory: give more"):
-        read_edges(paths, settings)
-    monkeypatch.setattr("fcpower_bids.cohort.scans.machine_bytes", lambda: 100)
-    with pytest.raises(UsageError, match=r"parcels need .* GB of memory: give more"):
-        read_edges(paths, settings)
-
-
-def test_processes_give_the_same(tree, monkeypatch):
-    paths, settings = tree
-    alone = values(read_edges(paths, settings))
-    monkeypatch.setattr(cohort_scans, "WORTH_PROCESSES", 1)
-    together = values(read_edges(paths, settings.changed(nprocs=2)))
-    np.testing.assert_array_equal(alone, together)
-
-
 @pytest.mark.parametrize(
-    ("change", "words"),
-    [((0, 1, 0.5), "not symmetric"), ((slice(None), slice(None), 2.0), "outside -1"), ((0, 1, np.nan), "missing")],
+    ("change", "words"), [((0, 1, 0.5), "not symmetric"), ((slice(None), slice(None), 2.0), "outside -1")]
 )
 def test_a_table_that_is_no_connectome_is_told_and_the_others_are_read(tree, change, words):
     paths, settings = tree
@@ -85,19 +55,6 @@ def test_a_table_that_is_no_connectome_is_told_and_the_others_are_read(tree, cha
     np.testing.assert_array_equal(values(edges), expected)
     with pytest.raises(DatasetError, match=words):
         read_edges(paths[:1], settings)
-
-
-@pytest.mark.parametrize("part", [0.0, 0.02, 0.5, 0.9])
-def test_a_table_that_was_cut_is_told(tree, part):
-    paths, settings = tree
-    content = paths[0].read_bytes()
-    paths[0].write_bytes(content[: int(part * len(content))])
-    edges = read_edges(paths, settings)
-    assert list(edges.unreadable) == paths[:1]
-    assert len(values(edges)) == 2
-    lines = content.splitlines(keepends=True)
-    paths[0].write_bytes(b"".join(lines[:3]))
-    assert "2 rows for" in read_edges(paths, settings).unreadable[paths[0]]
 
 
 LENGTHS = (30, 45, 70)
@@ -122,18 +79,10 @@ def three_runs(out):
     return series
 
 
-@pytest.mark.parametrize("choices", [{"preset": "recommended"}])
-def test_concat_equals_the_correlation_of_the_joined_series(tmp_path, choices):
+@pytest.mark.parametrize("preset", ["paper", "cbig"])
+def test_average_is_the_weighted_mean_of_fisher_z(tmp_path, preset):
     series = three_runs(tmp_path)
-    scans, _, edges, settings = load(tmp_path, **choices)
-    expected = edges_of(np.concatenate([z_score(one) for one in series]))
-    np.testing.assert_allclose(combine_edges(scans[0], edges, settings), expected, rtol=0, atol=1e-15)
-
-
-@pytest.mark.parametrize("choices", [{"preset": "paper"}, {"preset": "cbig"}])
-def test_average_is_the_weighted_mean_of_fisher_z(tmp_path, choices):
-    series = three_runs(tmp_path)
-    scans, _, edges, settings = load(tmp_path, **choices)
+    scans, _, edges, settings = load(tmp_path, preset=preset)
     z = np.arctanh([edges_of(one) for one in series])
     expected = np.tanh((10 * z[0] + 11 * z[1] + 12 * z[2]) / 33)
     np.testing.assert_allclose(combine_edges(scans[0], edges, settings), expected, rtol=0, atol=1e-15)
@@ -180,34 +129,6 @@ def test_runs_of_different_repetition_times_are_left_out(tmp_path):
     assert scans[0][0].quality.repetition_time == 2.0
 
 
-def test_runs_without_weight_or_with_equal_parcels_cannot_be_averaged(tmp_path):
-    add_output(tmp_path, "sub-01_run-1", series_of(0), degrees_of_freedom=-1.0)
-    add_output(tmp_path, "sub-01_run-2", series_of(1))
-    scans, _, edges, settings = load(tmp_path, preset="paper")
-    with pytest.raises(DatasetError, match="no known length"):
-        combine_edges(scans[0], edges, settings)
-    twice = series_of(0)
-    twice[:, 1] = twice[:, 0]
-    add_output(tmp_path, "sub-01_run-1", twice)
-    scans, _, edges, settings = load(tmp_path, preset="paper")
-    with pytest.raises(DatasetError, match=r"cannot be averaged: .*LH_a, LH_b.*recommended"):
-        combine_edges(scans[0], edges, settings)
-
-
-def test_scans_of_one_run_are_the_rows_that_are_there(tmp_path):
-    for i in range(3):
-        add_output(tmp_path, f"sub-0{i}", series_of(i))
-    scans, _, edges, settings = load(tmp_path)
-    everything = np.ones(P, dtype=bool)
-    whole = assemble_edges(scans, edges, everything, settings)
-    np.testing.assert_array_equal(whole, edges.array)
-    kept = everything.copy()
-    kept[2] = False
-    some = assemble_edges(scans[1:], edges, kept, settings)
-    expected = [edges_of(series_of(i)[:, kept]) for i in (1, 2)]
-    np.testing.assert_allclose(some, expected, rtol=0, atol=1e-15)
-
-
 def scans_of(out):
     return group_scans([Run(one, read_quality(one), i) for i, one in enumerate(list_connectomes(out))])[0]
 
@@ -244,9 +165,6 @@ def test_an_embedding_of_a_series_that_was_cleaned_otherwise_since_is_left_out(o
         ([1.0, 2.0, 3.0], {}, "2 and 3 dimensions"),
         ([1.0, 2.0], {"sha256": "cd"}, "different weights"),
         ([1.0, 2.0], {"read": "windows"}, "read differently"),
-        ([1.0, 2.0], {"protocol": "paper"}, "read differently"),
-        ([1.0, 2.0], {"aux_sha256": {"cohort_statistics.tsv": "cd"}}, "read differently"),
-        ([1.0, 2.0], {"sha256": None, "weights": "random"}, "different weights"),
     ],
 )
 def test_embeddings_that_cannot_be_compared_are_an_error(out, vector, facts, words):
@@ -265,25 +183,6 @@ def test_series_are_read_when_asked_for_with_the_parcels_asked_for(out):
         np.testing.assert_array_equal(run, series_of(number)[:, [4, 0]])
     with pytest.raises(DatasetError, match="no parcel LH_z"):
         cohort_scans.series_of(scans_of(out), ("LH_z",))[0][0]()
-
-
-def test_without_series_there_are_none_and_a_note(out):
-    next(out.glob("sub-02/func/*_timeseries.tsv")).unlink()
-    functions, (note,) = cohort_scans.series_of(scans_of(out), PARCELS)
-    assert functions == ()
-    assert "1 series are not there" in note
-
-
-def test_networks_come_from_the_copy_of_the_atlas(tmp_path):
-    settings = made.make_outputs(tmp_path, people=1)
-    one = list_connectomes(settings.output_dir)[0]
-    names = (PARCELS[2], PARCELS[0], "unknown")
-    facts = read_parcel_facts(settings.output_dir, one, names)
-    assert (facts.networks, facts.notes) == (("Som", "Vis", "n/a"), ())
-    assert facts.centroids is None
-    without = read_parcel_facts(tmp_path, one, names)
-    assert without.networks == ("n/a",) * 3
-    assert "not known" in without.notes[0]
 
 
 def test_places_come_from_the_copy_of_the_atlas(tmp_path):

@@ -10,10 +10,10 @@ from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
 from fcpower_bids.core.regression import nested
-from fcpower_bids.core.regression.folds import RECOMMENDED, Fold, leave_one_site_out, replicated_folds
+from fcpower_bids.core.regression.folds import Fold, leave_one_site_out, replicated_folds
 from fcpower_bids.core.regression.kernels import correlation_kernel
-from fcpower_bids.core.regression.krr import DECADES, LAST_DECADE, KernelRidge, kernel_ridge
-from fcpower_bids.core.regression.nested import GAIN, nested_cv
+from fcpower_bids.core.regression.krr import KernelRidge
+from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe, predict_from_arrays, ridge_model_arrays
 from fcpower_bids.core.regression.scores import Training, best_penalty, selection_scores
 from fcpower_bids.core.regression.targets import (
@@ -23,7 +23,6 @@ from fcpower_bids.core.regression.targets import (
     join_targets,
     residual_target,
 )
-from fcpower_bids.errors import Unfit
 from fcpower_bids.resources import MEGA, memory_limit
 from tests.referee import ridge
 
@@ -109,25 +108,13 @@ def test_folds_that_are_prepared_together_are_predicted_as_one_by_one(monkeypatc
     rng = np.random.default_rng(0)
     features, measures = rng.standard_normal((40, 30)), rng.standard_normal((40, 6))
     measures[3, 2] = np.nan
-    solver = KernelRidge(correlation_kernel(features), PENALTIES)
-    folds = replicated_folds(40, 4, 3, 2)
+    solver, folds = KernelRidge(correlation_kernel(features), PENALTIES), replicated_folds(40, 4, 3, 2)
     together = nested_cv(solver, composite_target(measures), folds)
     monkeypatch.setattr(nested, "TOGETHER", 0)
     one_by_one = nested_cv(solver, composite_target(measures), folds)
     np.testing.assert_allclose(together.inner_scores, one_by_one.inner_scores, rtol=0, atol=1e-12)
-    for name in ("predicted", "observed"):
-        for a, b in zip(getattr(together, name), getattr(one_by_one, name), strict=True):
-            np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
-
-
-def test_relatives_at_other_sites_are_left_out():
-    rng = np.random.default_rng(1)
-    features, y = rng.standard_normal((36, 20)), rng.standard_normal((36, 2))
-    family = np.arange(36)
-    family[[0, 13, 25]] = 0
-    folds = leave_one_site_out(np.repeat(["a", "b", "c"], 12), 3, families=family)
-    assert any(fold.train.size + fold.test.size < 36 for fold in folds)
-    assert_equals_brute_force(correlation_kernel(features), fixed_target(y), folds, "pooled_pearson")
+    for a, b in zip(together.predicted, one_by_one.predicted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
 
 
 def test_binary_targets_with_single_class_folds():
@@ -169,17 +156,6 @@ def test_scores_pool_each_repeat_and_keep_each_fold():
     np.testing.assert_allclose(result.pooled_scores("predictive_cod")[0], 1 - residual / errors)
 
 
-def test_edge_of_the_grid_is_reported():
-    rng = np.random.default_rng(5)
-    features = rng.standard_normal((60, 40))
-    y = np.column_stack([features @ rng.standard_normal(40), rng.standard_normal(60)])
-    result = nested_cv(
-        KernelRidge(correlation_kernel(features), [1.0, 10.0]), y, replicated_folds(60, 5, 3, 1), "pooled_mse"
-    )
-    assert result.at_edge.all()
-    assert any("smallest penalty, 1, was selected in" in note for note in result.notes)
-
-
 def test_constant_target_is_counted_and_gets_the_largest_penalty():
     rng = np.random.default_rng(6)
     y = np.column_stack([np.full(30, 2.5), rng.standard_normal(30)])
@@ -189,22 +165,6 @@ def test_constant_target_is_counted_and_gets_the_largest_penalty():
     assert np.isnan(result.fold_scores("pearson")[:, 0]).all()
     np.testing.assert_allclose(np.concatenate(result.predicted)[:, 0], 2.5, atol=1e-9)
     assert any("In 3 of 6 fits no penalty had a score" in note for note in result.notes)
-
-
-def test_target_known_for_too_few_is_refused():
-    rng = np.random.default_rng(7)
-    y = np.full((30, 1), np.nan)
-    y[:2, 0] = 1.0, 2.0
-    solver = KernelRidge(correlation_kernel(rng.standard_normal((30, 50))), PENALTIES)
-    with pytest.raises(ValueError, match="Target 0 is known for only"):
-        nested_cv(solver, y, replicated_folds(30, 3, 3, 1))
-    with pytest.raises(ValueError, match="Targets must be finite"):
-        nested_cv(solver, np.full(30, np.inf), replicated_folds(30, 3, 3, 1))
-    with pytest.raises(ValueError, match="no folds"):
-        nested_cv(solver, np.ones(30), [])
-
-
-# What must stay at chance, and what would not if something leaked.
 
 
 @pytest.mark.parametrize("kind", ["kernel", "probe", "wide probe"])
@@ -233,99 +193,9 @@ def test_predictions_ignore_everything_about_the_test_rows_but_their_features(ki
         np.testing.assert_allclose(before, after, rtol=0, atol=1e-9)
 
 
-N, SELECTION = 60, "pooled_pearson"
-WIDE = 10.0 ** np.arange(-LAST_DECADE, LAST_DECADE + 1)
-
-
-@pytest.fixture(scope="module")
-def planted():
-    """A kernel with unit mean diagonal; targets that want no shrinkage, some, and as much as there is."""
-    rng = np.random.default_rng(3)
-    features = rng.standard_normal((N, 200)) * np.geomspace(30, 0.001, 200)
-    kernel = features @ features.T
-    exact = features[:, 150:].sum(axis=1)
-    targets = np.column_stack(
-        [exact / exact.std(), features[:, 0] + 20 * rng.standard_normal(N), rng.standard_normal(N)]
-    )
-    return kernel * N / np.trace(kernel), targets
-
-
-def ladder_of(kernel):
-    return kernel_ridge(kernel, RECOMMENDED)
-
-
-def walk(scores):
-    """The rule by hand, for one fold and target: position on the wide grid, and whether the end was still gaining."""
-    first, last = DECADES[0] + LAST_DECADE, DECADES[-1] + LAST_DECADE
-    at = first + int(np.argmax(scores[first : last + 1]))
-    if at not in (first, last):
-        return at, False
-    step = 1 if at == last else -1
-    while 0 <= at + step < len(scores) and scores[at + step] > scores[at] + GAIN:
-        at += step
-    return at, at in (0, len(scores) - 1)
-
-
-def test_every_fold_goes_on_as_far_as_its_own_inner_folds_gain(planted):
-    kernel, targets = planted
-    folds = replicated_folds(N, 5, 5, 2)
-    result = nested_cv(ladder_of(kernel), targets, folds, SELECTION)
-    wide = nested_cv(KernelRidge(kernel, WIDE), targets, folds, SELECTION)
-    single = [nested_cv(KernelRidge(kernel, [penalty]), targets, folds, SELECTION) for penalty in WIDE]
-    beyond = 0
-    for i, j in np.ndindex(result.chosen.shape):
-        at, rising = walk(wide.inner_scores[i, :, j])
-        assert result.chosen[i, j] == pytest.approx(WIDE[at], rel=1e-12)
-        assert result.at_edge[i, j] == rising
-        assert result.best_scores[i, j] == pytest.approx(wide.inner_scores[i, at, j], abs=1e-9)
-        np.testing.assert_allclose(result.predicted[i][:, j], single[at].predicted[i][:, j], rtol=0, atol=1e-8)
-        beyond += abs(at - LAST_DECADE) > DECADES[-1]
-    assert beyond > 3  # else nothing went on
-
-
-def test_the_unit_of_the_features_does_not_matter(planted):
-    kernel, targets = planted
-    folds = replicated_folds(N, 5, 5, 1)
-    one, other = (nested_cv(ladder_of(kernel * unit), targets, folds, SELECTION) for unit in (1.0, 4e6))
-    np.testing.assert_allclose(other.chosen, 4e6 * one.chosen, rtol=1e-12)
-    for mine, theirs in zip(one.predicted, other.predicted, strict=True):
-        np.testing.assert_allclose(theirs, mine, rtol=0, atol=1e-8)
-
-
-def test_features_that_are_all_zero_are_refused():
-    with pytest.raises(ValueError, match="all zero or missing"):
-        ladder_of(np.zeros((5, 5)))
-
-
 @pytest.fixture
 def kernel():
     return correlation_kernel(np.random.default_rng(0).standard_normal((20, 30)))
-
-
-def test_singular_kernel_drops_zero_with_a_note():
-    kernel = correlation_kernel(np.random.default_rng(3).standard_normal((20, 6)))
-    solver = KernelRidge(kernel, [0, 1.0])
-    np.testing.assert_array_equal(solver.penalties, [1.0])
-    assert solver.notes == ("Penalty 0 was dropped: with it the kernel is singular to working precision.",)
-    with pytest.raises(ValueError, match="singular for every"):
-        KernelRidge(kernel, [0.0])
-
-
-@pytest.mark.parametrize("penalties", [[-1.0], [], [np.nan], [np.inf], [[1.0, 2.0]], [1.0, 1.0]])
-def test_unusable_penalties_are_refused(kernel, penalties):
-    with pytest.raises(ValueError, match="enalt"):
-        KernelRidge(kernel, penalties)
-
-
-def test_unusable_kernels_are_refused(kernel):
-    broken = kernel.copy()
-    broken[3, 5] = np.nan
-    with pytest.raises(ValueError, match="first in row 3"):
-        KernelRidge(broken, [1.0])
-    with pytest.raises(ValueError, match="square"):
-        KernelRidge(kernel[:5], [1.0])
-    with pytest.raises(ValueError, match="not symmetric"):
-        KernelRidge(np.triu(kernel), [1.0])
 
 
 @pytest.mark.parametrize("intercept", [True, False])
@@ -348,31 +218,6 @@ def test_one_penalty_after_the_other_gives_the_same_to_the_last_bit(intercept):
         np.testing.assert_array_equal(np.concatenate(one.predicted), np.concatenate(other.predicted))
 
 
-def test_with_little_memory_the_same_penalties_are_dropped():
-    features = np.random.default_rng(8).standard_normal((30, 10))
-    kernel = features @ features.T
-    with memory_limit(11 * kernel.nbytes / MEGA):
-        apart = KernelRidge(kernel, [0.0, 1e-14, 1.0])
-        with pytest.raises(ValueError, match="singular for every penalty"):
-            KernelRidge(kernel, [0.0, 1e-300, 1e-299])
-    together = KernelRidge(kernel, [0.0, 1e-14, 1.0])
-    np.testing.assert_array_equal(apart.penalties, together.penalties)
-    assert apart.notes == together.notes
-
-
-def test_memory_that_cannot_do_is_refused_with_the_amount_that_would():
-    kernel = np.eye(300)
-    needed = 150 + 5 * 8 * 300**2 / MEGA
-    for room in (0, needed, 2 * 5 * 8 * 300**2 / MEGA):
-        with memory_limit(room):
-            KernelRidge(kernel, [1.0])
-    with (
-        memory_limit(6),
-        pytest.raises(Unfit, match=rf"of 300 people needs {needed:.0f} MB of memory; give it \(--mem-mb"),
-    ):
-        KernelRidge(kernel, [1.0])
-
-
 @pytest.fixture
 def cohort():
     rng = np.random.default_rng(0)
@@ -393,12 +238,6 @@ def test_similarity_is_the_mean_correlation_with_the_training_scans(cohort):
     new = np.random.default_rng(1).standard_normal((3, 60)) + features.mean(axis=0)
     expected = [np.mean([np.corrcoef(x, row)[0, 1] for row in features]) for x in new]
     np.testing.assert_allclose(predict_from_arrays(arrays, new).similarity, expected, atol=1e-12)
-
-
-def test_new_scans_must_match(cohort):
-    arrays = ridge_model_arrays(*cohort, 1.0)
-    with pytest.raises(ValueError, match="Scan 1 has missing"):
-        predict_from_arrays(arrays, np.vstack([cohort[0][:1], np.full((1, 60), np.nan)]))
 
 
 PROBED = np.array([0.1, 1.0, 10.0, 100.0])
@@ -429,7 +268,7 @@ def referee(features, y, folds, scaling, intercept):
 
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("scaling", ["fold", "everyone"])
-@pytest.mark.parametrize("width", [8, 40, 60, PRIMAL_WIDTH + 1])
+@pytest.mark.parametrize("width", [8, PRIMAL_WIDTH + 1])
 @pytest.mark.parametrize(("large", "tolerance"), [(False, 1e-9), (True, 1e-5)])
 def test_equal_to_scikit_learn(width, large, tolerance, scaling, intercept, monkeypatch):
     if large:
@@ -445,29 +284,3 @@ def test_equal_to_scikit_learn(width, large, tolerance, scaling, intercept, monk
     for f, (penalty, predicted) in enumerate(referee(features, fixed_target(y), folds, scaling, intercept)):
         assert result.chosen[f, 0] == penalty
         np.testing.assert_allclose(result.predicted[f][:, 0], predicted, rtol=0, atol=tolerance)
-
-
-def test_a_feature_that_is_constant_in_the_training_rows_counts_for_nothing():
-    rng = np.random.default_rng(5)
-    features, y = rng.standard_normal((40, 600)), rng.standard_normal((40, 1))
-    folds = replicated_folds(40, 4, 3, 1)
-    without = nested_cv(LinearProbe(features[:, 1:], PROBED), y, folds[:1])
-    features[:, 0] = 0.1
-    features[folds[0].test[0], 0] = 0.1 + 1e-3
-    result = nested_cv(LinearProbe(features, PROBED), y, folds[:1])
-    np.testing.assert_allclose(result.predicted[0], without.predicted[0], rtol=0, atol=1e-6)
-
-
-def test_zero_penalty_needs_full_rank():
-    rng = np.random.default_rng(2)
-    assert 0 in LinearProbe(rng.standard_normal((50, 5)), [0, 1.0]).penalties
-    probe = LinearProbe(rng.standard_normal((20, 30)), [0, 1.0])
-    assert probe.notes
-    np.testing.assert_array_equal(probe.penalties, [1.0])
-
-
-def test_missing_features_name_their_row():
-    features = np.ones((10, 3))
-    features[6, 1] = np.nan
-    with pytest.raises(ValueError, match="features of row 6 are missing"):
-        LinearProbe(features, PROBED)

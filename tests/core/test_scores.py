@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr
 from sklearn import metrics
 
-from fcpower_bids.analyses.importance import haufe_transform, network_importance
-from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.analyses.importance import haufe_transform
 from fcpower_bids.core.regression.scores import (
     BINARY_SCORES,
     CONTINUOUS_SCORES,
@@ -23,7 +22,6 @@ from fcpower_bids.core.regression.scores import (
     scores_within,
     selection_scores,
     site_scores,
-    weighted_score,
 )
 
 quick = settings(max_examples=40, deadline=None, derandomize=True)
@@ -86,34 +84,6 @@ def test_missing_targets_are_left_out_one_by_one(rng, name):
         np.testing.assert_allclose(got[:, j], [score_predictions(name, y[rows, j], g[rows, j], alone) for g in f])
 
 
-def test_fewer_than_two_rows_have_no_score():
-    assert np.isnan(score_predictions("mse", [1.0], [2.0]))
-    assert np.isnan(score_predictions("mse", [1.0, np.nan], [2.0, 1.0]))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("r2", [1, 2], [1, 2]), "There is no score called 'r2'"),
-        (("mse", [1, 2], [1, np.nan]), "A prediction is missing"),
-        (("mse_norm", [1, 2], [1, 2]), "needs the mean and standard deviation"),
-        (("mse", [1, 2, 3], [1, 2]), "do not match"),
-        (("mse_norm", [1, 2, 3], [1, 2, 3], Training(np.zeros(2), np.ones(2))), "Training statistics"),
-    ],
-)
-def test_plain_errors(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        score_predictions(*arguments)
-
-
-def test_pooled_training_statistics_follow_their_rows():
-    pooled = pool_training(
-        [Training(np.array([1.0]), np.array([2.0])), Training(np.array([3.0]), np.array([4.0]))], [2, 1]
-    )
-    np.testing.assert_array_equal(pooled.mean.ravel(), [1, 1, 3])
-    np.testing.assert_array_equal(pooled.std.ravel(), [2, 2, 4])
-
-
 @pytest.mark.parametrize("name", list(SCORES))
 def test_selection_pools_or_averages_and_prefers_less_loss(rng, name):
     observed = [(rng.random((n, 2)) > 0.5).astype(float) for n in (9, 12)]
@@ -128,17 +98,6 @@ def test_selection_pools_or_averages_and_prefers_less_loss(rng, name):
         name, np.concatenate(observed), np.concatenate(predicted, axis=1), pool_training(train, [9, 12])
     )
     np.testing.assert_allclose(selection_scores(f"pooled_{name}", observed, predicted, train), sign * together)
-
-
-def test_inner_folds_without_a_score_do_not_count(rng):
-    observed = [np.array([[0.0], [1.0], [1.0]]), np.ones((2, 1))]
-    predicted = [rng.standard_normal((2, 3, 1)), rng.standard_normal((2, 2, 1))]
-    train = [Training(np.zeros(1), np.ones(1))] * 2
-    got = selection_scores("mean_auc", observed, predicted, train)
-    np.testing.assert_allclose(got, score_predictions("auc", observed[0], predicted[0]))
-    assert np.isnan(selection_scores("mean_auc", observed[1:], predicted[1:], train[1:])).all()
-    with pytest.raises(ValueError, match="must start with pooled_ or mean_"):
-        selection_scores("pearson", observed, predicted, train)
 
 
 def test_first_best_penalty_wins_and_no_score_means_the_largest():
@@ -179,32 +138,6 @@ def test_the_standard_error_of_an_area_is_that_of_delong_and_never_zero(rng, wei
     assert score_predictions("auc_error", signed, signed) > 0
 
 
-def test_each_site_by_itself():
-    rng = np.random.default_rng(0)
-    truth, guess = rng.standard_normal((2, 40))
-    sites = np.repeat(["b", "a", "tiny"], [20, 17, 3])
-    guess[2] = np.nan
-    scores = {each["site"]: each for each in site_scores(truth, guess, sites)}
-    rows = (sites == "b") & np.isfinite(guess)
-    assert scores["b"]["n"] == 19
-    assert scores["b"]["score"] == pytest.approx(np.corrcoef(truth[rows], guess[rows])[0, 1])
-    assert scores["b"]["bias"] == pytest.approx((guess - truth)[rows].mean())
-    assert scores["b"]["mae"] == pytest.approx(np.abs(guess - truth)[rows].mean())
-    assert np.isnan(scores["tiny"]["score"])
-    assert list(scores) == ["a", "b", "tiny"]
-    one_class = site_scores([1, 1, 1, 1, 0, 1, 0, 1.0], [1, 2, 3, 4, 1, 2, 3, 4.0], list("aaaabbbb"), "auc")
-    assert np.isnan(one_class[0]["score"])
-    assert one_class[1]["score"] == 0.75
-
-
-def test_the_weighted_mean_ignores_a_tiny_site():
-    assert weighted_score([0.3, 0.3, -0.99], [50, 30, 3]) == pytest.approx(0.3)
-    z = (47 * np.arctanh(0.5) + 7 * np.arctanh(-0.2)) / 54
-    assert weighted_score([0.5, -0.2], [50, 10]) == pytest.approx(np.tanh(z))
-    assert weighted_score([0.6, 0.9, np.nan], [30, 10, 50], fisher=False) == pytest.approx(0.675)
-    assert np.isnan(weighted_score([np.nan], [9]))
-
-
 def test_an_area_within_sites_is_that_of_pairs_of_one_fold():
     truth, guess = np.array([0, 1, 1, 0, 0, 1, 0.0]), np.array([1, 3, 2, 2.5, 12, 11, 13.0])
     (one,) = site_scores(truth, guess, ["a"] * 7, "auc", [0, 0, 0, 0, 1, 1, 1])
@@ -232,10 +165,3 @@ def test_equals_the_covariance_of_each_fold_averaged():
         folds = [np.cov(features[m].T, p[m, target], ddof=1)[:-1, -1] for m, p in zip(masks, predictions, strict=True)]
         np.testing.assert_allclose(result[:, target], np.mean(folds, axis=0), atol=1e-13)
     np.testing.assert_allclose(haufe_transform(features, predictions[:, :, 1], masks), result[:, 1])
-
-
-def test_uncovered_parcels_do_not_spoil_their_network():
-    matrix = np.ones((4, 4))
-    matrix[3], matrix[:, 3] = np.nan, np.nan
-    _, means = network_importance(vectorise_edges(matrix, weighted=False), ["A", "A", "B", "B"])
-    np.testing.assert_allclose(means, [[1, 1], [1, np.nan]])

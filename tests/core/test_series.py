@@ -5,12 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.interpolate import CubicSpline
-from scipy.signal import butter, detrend, filtfilt, iirnotch, periodogram, sosfiltfilt
+from scipy.signal import butter, detrend, filtfilt, iirnotch, sosfiltfilt
 
 from fcpower_bids.core.series import (
     LONGEST_SPLINE,
     OURS,
-    aliased,
     band_leakage,
     butterworth,
     censor_mask,
@@ -23,7 +22,6 @@ from fcpower_bids.core.series import (
     interpolate_censored,
     power_spectrum,
     regress_confounds,
-    sphere_radius,
 )
 from fcpower_bids.errors import Unfit
 
@@ -43,24 +41,6 @@ def test_unknown_displacement_matters_only_with_a_threshold():
         censor_mask(displacement, 0.5)
 
 
-@pytest.mark.parametrize(("threshold", "dummy_scans"), [(-0.5, 0), (np.nan, 0), (0.5, -1)])
-def test_impossible_limits_are_refused(threshold, dummy_scans):
-    with pytest.raises(ValueError, match="must not be negative"):
-        censor_mask([0.1, 0.2], threshold, dummy_scans)
-
-
-def test_interpolation_is_the_spline_through_the_kept_volumes():
-    rng = np.random.default_rng(0)
-    series = rng.standard_normal((60, 3))
-    kept = rng.random(60) > 0.3
-    kept[[0, -1]] = True
-    expected = series.copy()
-    for parcel in range(3):
-        spline = CubicSpline(np.flatnonzero(kept), series[kept, parcel])
-        expected[~kept, parcel] = spline(np.flatnonzero(~kept))
-    np.testing.assert_allclose(interpolate_censored(series, kept), expected, atol=1e-12)
-
-
 def test_long_gaps_are_bridged_by_a_line_and_short_ones_still_by_the_spline():
     series = np.random.default_rng(0).standard_normal((100, 3))
     kept = np.ones(100, dtype=bool)
@@ -74,41 +54,9 @@ def test_long_gaps_are_bridged_by_a_line_and_short_ones_still_by_the_spline():
         np.testing.assert_allclose(filled[long, parcel], np.interp(long, rows, series[rows, parcel]), atol=1e-12)
 
 
-def test_what_cannot_be_interpolated_is_refused():
-    series = np.zeros((10, 2))
-    kept = np.ones(10, dtype=bool)
-    np.testing.assert_array_equal(interpolate_censored(series, kept), series)
-    kept[0] = False
-    with pytest.raises(ValueError, match="first and the last"):
-        interpolate_censored(series, kept)
-    with pytest.raises(ValueError, match="Only 3 volumes"):
-        interpolate_censored(series, np.isin(np.arange(10), [0, 4, 9]))
-
-
-PASSED = (0.01, 0.08)
-
-
 @pytest.fixture
 def series():
     return np.random.default_rng(0).standard_normal((200, 6)).cumsum(axis=0)
-
-
-@pytest.mark.parametrize(("padding", "length"), [("even", 199), ("constant", 199), ("odd", None)])
-@pytest.mark.parametrize(
-    ("high_pass", "low_pass", "kind", "edges"),
-    [(0.01, 0.08, "bandpass", [0.01, 0.08]), (0.01, None, "highpass", 0.01), (None, 0.08, "lowpass", 0.08)],
-)
-def test_equals_scipy(series, padding, length, high_pass, low_pass, kind, edges):
-    sections = butter(2, edges, btype=kind, fs=0.5, output="sos")
-    expected = sosfiltfilt(sections, series, axis=0, padtype=padding, padlen=length)
-    np.testing.assert_array_equal(butterworth(series, 2.0, high_pass, low_pass, padding=padding), expected)
-
-
-def test_without_a_band_nothing_changes(series):
-    np.testing.assert_array_equal(butterworth(series, 2.0, None, None), series)
-    kept = np.arange(200) % 5 != 0
-    expected = series[kept] - series[kept].mean(axis=0)
-    np.testing.assert_array_equal(filter_series(series, kept, 2.0, (None, None)), expected)
 
 
 @pytest.mark.parametrize(
@@ -117,37 +65,6 @@ def test_without_a_band_nothing_changes(series):
 )
 def test_degrees_of_freedom_of_the_filter(n_volumes, high_pass, low_pass, lost):
     assert filter_degrees_of_freedom(n_volumes, 2.0, high_pass, low_pass) == lost
-
-
-def test_degrees_of_freedom_count_the_fourier_frequencies_of_the_band():
-    for n_volumes, repetition_time in ((300, 2.0), (1200, 0.72), (375, 0.8)):
-        frequencies = np.fft.fftfreq(n_volumes, repetition_time)
-        inside = ((np.abs(frequencies) >= 0.01) & (np.abs(frequencies) <= 0.08)).sum()
-        lost = filter_degrees_of_freedom(n_volumes, repetition_time, *PASSED)
-        assert abs((n_volumes - 1 - lost) - inside) <= 2
-
-
-@pytest.mark.parametrize(
-    ("repetition_time", "high_pass", "low_pass", "message"),
-    [
-        (0.0, 0.01, 0.08, "positive"),
-        (np.nan, 0.01, 0.08, "positive"),
-        (2.0, 0.08, 0.01, "empty"),
-        (2.0, -0.01, 0.08, "empty"),
-        (2.0, 0.3, None, "Nyquist"),
-        (7.0, 0.01, 0.08, "Nyquist"),
-    ],
-)
-def test_impossible_bands_are_refused(repetition_time, high_pass, low_pass, message):
-    with pytest.raises(ValueError, match=message):
-        check_band(repetition_time, high_pass, low_pass)
-
-
-def test_too_short_a_series_is_refused(series):
-    for padding in ("even", "odd"):
-        assert butterworth(series[:16], 2.0, *PASSED, padding=padding).shape == (16, 6)
-        with pytest.raises(ValueError, match="15 volumes are too few"):
-            butterworth(series[:15], 2.0, *PASSED, padding=padding)
 
 
 T = 300
@@ -175,7 +92,7 @@ def published(data, tr, kind, low_bpm, high_bpm, order):
     return data
 
 
-@pytest.mark.parametrize("repetition_time", [0.8, 1.4, 2.5])
+@pytest.mark.parametrize("repetition_time", [0.8, 2.5])
 @pytest.mark.parametrize(
     ("kind", "stop", "order"),
     [("notch", (12.0, 18.0), 4), ("notch", (15.0, 25.0), 8), ("lp", (6.0, None), 4), ("lp", (6.0, None), 2)],
@@ -187,18 +104,11 @@ def test_the_filter_is_the_published_one(kind, stop, order, repetition_time):
 
 
 @pytest.mark.parametrize(
-    ("kind", "stop", "repetition_time"),
-    [("lp", (30.0, None), 1.0), ("notch", (24.0, 36.0), 1.0), ("lp", (60, None), 1.0)],
+    ("repetition_time", "high_pass", "low_pass", "message"), [(2.0, 0.08, 0.01, "empty"), (7.0, 0.01, 0.08, "Nyquist")]
 )
-def test_what_the_scan_cannot_show_is_refused(kind, stop, repetition_time):
-    with pytest.raises(Unfit, match="breaths per minute"):
-        filter_motion(parameters(), repetition_time, kind, stop)
-
-
-def test_fast_breathing_is_looked_for_where_it_appears():
-    assert aliased(0.2, 2.0) == pytest.approx(0.2)
-    assert aliased(0.3, 2.0) == pytest.approx(0.2)
-    assert aliased(0.6, 2.0) == pytest.approx(0.1)
+def test_impossible_bands_are_refused(repetition_time, high_pass, low_pass, message):
+    with pytest.raises(Unfit, match=message):
+        check_band(repetition_time, high_pass, low_pass)
 
 
 def test_displacement_is_the_sum_of_shifts_and_arcs():
@@ -206,10 +116,6 @@ def test_displacement_is_the_sum_of_shifts_and_arcs():
     steps[1], steps[2] = [0.1, 0, 0, 0, 0, 0.02], [0.1, -0.3, 0, 0.01, 0, 0.02]
     np.testing.assert_allclose(framewise_displacement(steps), [np.nan, 0.1 + 50 * 0.02, 0.3 + 50 * 0.01])
     np.testing.assert_allclose(framewise_displacement(steps, 35.0)[1:], [0.1 + 35 * 0.02, 0.3 + 35 * 0.01])
-
-
-def test_the_radius_is_that_of_a_sphere_of_this_volume():
-    assert sphere_radius(4 / 3 * np.pi * 62.5**3) == pytest.approx(62.5)
 
 
 TIMES = np.arange(300) * 2.0
@@ -228,14 +134,6 @@ def test_spectrum_integrates_to_the_variance_and_keeps_uncovered_columns():
     assert np.isnan(power[:, 1]).all()
 
 
-def test_one_segment_is_the_windowed_periodogram():
-    series = np.random.default_rng(0).standard_normal((101, 2))
-    frequencies, power = power_spectrum(series, 2.0, segment=None)
-    expected = periodogram(series, fs=0.5, window="hann", axis=0)
-    np.testing.assert_allclose(frequencies, expected[0])
-    np.testing.assert_allclose(power, expected[1], atol=1e-12)
-
-
 def test_leakage_of_pure_sines_is_none_or_all():
     leakage = band_leakage(sines(0.02, 0.05, 0.2, 0.004), 2.0, 0.01, 0.08)
     np.testing.assert_allclose(leakage[:2], 0, atol=1e-4)
@@ -252,23 +150,6 @@ def test_gaps_do_not_look_like_leakage_but_leakage_is_seen_across_gaps():
     np.testing.assert_allclose(leakage[:2], 0, atol=2e-3)
     assert leakage[2] > 0.8
     np.testing.assert_array_equal(leakage, band_leakage(series[kept], 2.0, 0.01, 0.08, np.flatnonzero(kept)))
-
-
-def test_cleaning_brings_white_noise_from_the_share_of_the_band_to_its_soft_edges():
-    noise = np.random.default_rng(0).standard_normal((300, 60))
-    noise[:, 3] = np.nan
-    kept = np.random.default_rng(1).random(300) > 0.1
-    before = band_leakage(noise, 2.0, 0.01, 0.08)
-    cleaned = clean_series(noise, None, kept, 2.0, 0.01, 0.08)
-    after = band_leakage(cleaned.series, 2.0, 0.01, 0.08, cleaned.kept)
-    assert np.isnan(after[3])
-    assert np.nanmean(before) == pytest.approx(1 - 0.07 / 0.25, abs=0.02)
-    assert np.nanmean(after) < 0.08
-
-
-def test_wrong_number_of_kept_volumes_is_refused():
-    with pytest.raises(ValueError, match="300 rows, but 3"):
-        band_leakage(sines(0.02), 2.0, 0.01, 0.08, np.arange(3))
 
 
 BAND = (0.01, 0.08)
@@ -324,18 +205,7 @@ def test_equals_nilearn_where_nothing_is_censored(padding, high_pass, low_pass, 
     np.testing.assert_allclose(ours.series, expected, atol=1e-6)
 
 
-def test_without_a_filter_equals_nilearn():
-    signal = pytest.importorskip("nilearn.signal")
-    series, confounds = simulate()
-    expected = signal.clean(
-        series.copy(), confounds=confounds, detrend=False, standardize="zscore_sample", filter=False
-    )
-    ours = clean_series(series, confounds, EVERYTHING, 2.0, None, None)
-    np.testing.assert_allclose(ours.series, expected, atol=1e-6)
-    assert ours.degrees_of_freedom == VOLUMES - CONFOUNDS - 1
-
-
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_censored_series_equals_the_explicit_reference(seed):
     series, confounds = simulate(seed)
     kept = scattered(seed)
@@ -377,14 +247,6 @@ def test_collinear_and_constant_confounds_are_not_counted():
     np.testing.assert_allclose(cleaned.series, expected.series, atol=1e-8)
 
 
-def test_a_confound_that_varies_only_in_censored_volumes_is_dropped():
-    series, confounds = simulate()
-    kept = scattered()
-    outliers = np.column_stack([confounds, (~kept).astype(float)])
-    cleaned = clean_series(series, outliers, kept, 2.0, *BAND)
-    assert cleaned.dropped_confounds == (CONFOUNDS,)
-
-
 def test_uncovered_parcels_stay_nan_and_flat_ones_are_named():
     series, confounds = simulate()
     kept = scattered()
@@ -399,25 +261,14 @@ def test_uncovered_parcels_stay_nan_and_flat_ones_are_named():
     np.testing.assert_allclose(cleaned.series[:, [0, 1, 3, 7]], expected[:, [0, 1, 3, 7]], atol=1e-10)
 
 
-def test_a_brain_without_any_covered_parcel_is_nan():
-    cleaned = clean_series(np.full((60, 3), np.nan), None, np.arange(60) % 9 != 4, 2.0, *BAND)
-    assert np.isnan(cleaned.series).all()
-
-
-@settings(deadline=None, derandomize=True, max_examples=20)
-@given(
-    seed=st.integers(0, 1000),
-    scale=st.floats(1e-3, 1e3),
-    shift=st.floats(-1e5, 1e5),
-    parcel=st.integers(0, PARCELS - 1),
-)
-def test_scale_and_shift_of_a_parcel_or_a_confound_do_not_matter(seed, scale, shift, parcel):
-    series, confounds = simulate(seed)
-    kept = scattered(seed)
-    expected = clean_series(series, confounds, kept, 2.0, *BAND).series
-    series[:, parcel] = scale * series[:, parcel] + shift
-    confounds[:, parcel % CONFOUNDS] = -scale * confounds[:, parcel % CONFOUNDS] + shift
-    np.testing.assert_allclose(clean_series(series, confounds, kept, 2.0, *BAND).series, expected, atol=1e-6)
+def test_without_a_band_the_mean_alone_is_taken_off_and_a_band_needs_sixteen_volumes():
+    series = np.random.default_rng(0).standard_normal((200, 6)).cumsum(axis=0)
+    kept = np.arange(200) % 5 != 0
+    expected = series[kept] - series[kept].mean(axis=0)
+    np.testing.assert_array_equal(filter_series(series, kept, 2.0, (None, None)), expected)
+    assert butterworth(series[:16], 2.0, *BAND, padding="odd").shape == (16, 6)
+    with pytest.raises(Unfit, match="15 volumes are too few"):
+        butterworth(series[:15], 2.0, *BAND, padding="odd")
 
 
 @settings(deadline=None, derandomize=True, max_examples=20)
@@ -432,29 +283,3 @@ def test_regression_equals_least_squares_with_an_intercept(seed, volumes, rank, 
     residuals, found = regress_confounds(series, confounds)
     assert found == rank
     np.testing.assert_allclose(residuals, expected, atol=1e-9)
-
-
-def test_impossible_inputs_are_refused():
-    series, confounds = simulate()
-    with pytest.raises(ValueError, match="do not belong together"):
-        clean_series(series, confounds[:-1], EVERYTHING, 2.0, *BAND)
-    with pytest.raises(ValueError, match="No volume is kept"):
-        clean_series(series, confounds, ~EVERYTHING, 2.0, *BAND)
-    with pytest.raises(ValueError, match="repetition time must be"):
-        clean_series(series, confounds, EVERYTHING, 0.0, None, None)
-    confounds[5, 1] = np.nan
-    with pytest.raises(ValueError, match=r"columns \[1\]"):
-        clean_series(series, confounds, EVERYTHING, 2.0, *BAND)
-
-
-def test_too_little_data_is_refused():
-    series, _ = simulate()
-    many = np.random.default_rng(0).standard_normal((VOLUMES, 70))
-    with pytest.raises(ValueError, match="Nothing is left to analyse"):
-        clean_series(series, many, EVERYTHING, 2.0, *BAND)
-    with pytest.raises(ValueError, match="too few to filter"):
-        clean_series(series, None, np.arange(VOLUMES) < 12, 2.0, *BAND)
-    with pytest.raises(ValueError, match="cubic spline"):
-        clean_series(series, None, np.isin(np.arange(VOLUMES), [0, 50, 100]), 2.0, *BAND)
-    with pytest.raises(ValueError, match="Nothing is left to analyse"):
-        clean_series(series, None, np.arange(VOLUMES) == 3, 2.0, None, None)

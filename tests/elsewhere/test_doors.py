@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import nibabel
@@ -12,8 +11,6 @@ import pytest
 from scipy.io import savemat
 from scipy.spatial.distance import squareform
 
-from fcpower_bids.core.duplicates import COPIED
-from fcpower_bids.elsewhere.layouts import layout_names, load_layout
 from tests.command import main
 from tests.docs.pages import DOCS, code_blocks, read
 from tests.elsewhere import sources
@@ -63,10 +60,6 @@ def expected(one_session: bool = False) -> list[np.ndarray]:
     return [np.corrcoef(values.T) for (_, session), values in SERIES.items() if session == "a" or not one_session]
 
 
-def identified(out: Path) -> pd.DataFrame:
-    return pd.read_csv(out / "group" / "identification.tsv", sep="\t")
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """The tree of every program through the group level: its folder, the outputs, whether the source was left alone."""
@@ -94,37 +87,12 @@ def test_a_tree_of_another_program_gives_its_connectomes(layout, runs):
     assert str(out.parent) not in "".join(path.read_text() for path in out.rglob("func/*.json"))
 
 
-def test_every_layout_is_tested():
-    assert set(TREES) == set(layout_names())
-    assert all(load_layout(name).about for name in layout_names())
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
-def test_a_table_of_motion_that_is_no_text_is_named(encoding, tmp_path, capsys):
-    sources.xcpd(tmp_path / "source")
-    table = next((tmp_path / "source").rglob("*_desc-linc_qc.tsv"))
-    table.write_bytes(table.read_text().encode(encoding))
-    assert run_group(tmp_path, "-d", f"xcpd={tmp_path / 'source'}")[0] == 3
-    said = capsys.readouterr().err
-    assert f"{table} is encoded as {encoding.upper()}: save it as UTF-8." in said
-    table.write_bytes(table.read_text(encoding=encoding).encode(f"{encoding}-le"))  # without a mark
-    assert run_group(tmp_path, "-d", f"xcpd={tmp_path / 'source'}")[0] == 3
-    assert f"{table} holds null bytes" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("name", ["xcpd", "old_xcpd", "giga", "halfpipe"])
 def test_motion_and_minutes_come_from_the_tables_of_the_other_program(name, runs):
     scans = pd.read_csv(runs[name] / "group" / "scans.tsv", sep="\t")
     assert scans["mean_fd"].tolist() == pytest.approx([MEAN_FD[scan] for scan in SCANS])
     if name != "old_xcpd":  # it tells no repetition time
         assert scans["seconds"].tolist() == pytest.approx([T * TR] * len(SCANS))
-
-
-def test_all_doors_give_the_same_identification(runs):
-    frames = [identified(runs[name])[["accuracy", "d_prime", "i_self", "i_others"]] for name in TREES
-              if name not in ONE_SESSION]  # fmt: skip
-    for other in frames[1:]:
-        pd.testing.assert_frame_equal(frames[0], other, atol=1e-10, rtol=0)
 
 
 def test_cifti_series_of_xcpd_equal_its_tables(tmp_path):
@@ -147,15 +115,6 @@ def test_volumes_that_xcpd_censored_are_left_out_of_its_interpolated_series(tmp_
     truths = [np.corrcoef(values[out_of == 0].T) for values in SERIES.values()]
     for values, truth in zip(written(out).values(), truths, strict=True):
         np.testing.assert_allclose(values, truth, rtol=0, atol=1e-12)
-    out_of[5] = 1  # of one recording other volumes are left out, and the table of another is cut off
-    pd.DataFrame({"framewise_displacement": out_of}).to_csv(path, sep="\t", index=False)
-    short = tmp_path / "source" / f"{sources.stem(*SCANS[0])}_outliers.tsv"
-    pd.DataFrame({"framewise_displacement": out_of[:-9]}).to_csv(short, sep="\t", index=False)
-    assert run_group(tmp_path, "-d", f"xcpd={tmp_path / 'source'}")[0] == 0
-    last = next(values for name, values in written(out).items() if "sub-05_ses-b" in name)
-    np.testing.assert_allclose(last, np.corrcoef(SERIES[SCANS[-1]][out_of == 0].T), rtol=0, atol=1e-12)
-    excluded = pd.read_csv(out / "group" / "excluded.tsv", sep="\t")
-    assert "are not of one recording" in excluded.loc[excluded["participant_id"] == "sub-01", "reason"].iloc[0]
 
 
 def write_list(folder: Path, rows: list[dict[str, object]]) -> Path:
@@ -249,37 +208,6 @@ def test_a_matrix_that_is_not_what_is_declared_is_named_and_stops_no_other(tmp_p
         assert f"bad{number}.txt" in excluded[f"sub-bad{number}"]
 
 
-@pytest.mark.parametrize(
-    ("options", "said", "code"),
-    [
-        (["-d", "conn={source}/nowhere"], "is not there", 3),
-        (["-d", "unheard={source}"], "the layout of this source is not known", 2),
-        (["-d", "{source}/out"], "out is an output folder of fcpower_bids: give it as the output folder", 2),
-        (["-d", "giga={source}"], "has no file as giga_connectome names them", 3),
-        (["-d", "list={source}/list.tsv"], "unknown column colour", 3),
-    ],
-)
-def test_sources_that_cannot_be_used_are_named(options, said, code, tmp_path, capsys):
-    source = tmp_path / "source"
-    source.mkdir()
-    write_list(source, [{"participant_id": "01", "path": "x.txt", "colour": "red"}])
-    (source / "out").mkdir()
-    (source / "out" / "dataset_description.json").write_text('{"GeneratedBy": [{"Name": "fcpower_bids"}]}')
-    got, _ = run_group(tmp_path, *[option.format(source=source) for option in options])
-    assert got == code
-    assert said in capsys.readouterr().err
-
-
-def test_the_output_folder_may_not_lie_in_the_source(tmp_path, capsys):
-    sources.giga(tmp_path / "source")
-    (tmp_path / "bids").mkdir()
-    code = main(
-        [str(tmp_path / "bids"), str(tmp_path / "source" / "out"), "group", "-d", f"giga={tmp_path / 'source'}"]
-    )
-    assert code == 2
-    assert "lies in the source" in capsys.readouterr().err
-
-
 def test_a_source_is_read_again_where_it_has_changed(tmp_path):
     sources.giga(tmp_path / "source")
     option = ("-d", f"giga={tmp_path / 'source'}")
@@ -319,38 +247,9 @@ def test_series_are_kept_in_the_numbers_that_they_have(tmp_path):
     assert pd.read_csv(out / "group" / "scans.tsv", sep="\t")["seconds"].tolist() == pytest.approx([T * TR] * 5)
 
 
-def test_a_copy_of_a_series_in_another_order_of_memory_is_a_copy(tmp_path):
-    rows = []
-    for number, (_, values) in enumerate(SERIES.items()):
-        np.save(tmp_path / f"{number}.npy", values)
-        rows.append({"participant_id": f"p{number}", "path": f"{number}.npy", "kind": "series", "repetition_time": TR})
-    np.save(tmp_path / "columns.npy", np.asfortranarray(values))
-    np.save(tmp_path / "turned.npy", np.ascontiguousarray(SERIES[SCANS[0]].T))
-    rows.append({"participant_id": "again", "path": "columns.npy", "kind": "series", "repetition_time": TR})
-    rows.append(rows[0] | {"participant_id": "turned", "path": "turned.npy", "orientation": "parcels"})
-    code, out = run_group(tmp_path, "-d", f"list={write_list(tmp_path, rows)}", "--analyses", "spectrum_geometry")
-    assert code == 0
-    excluded = pd.read_csv(out / "group" / "excluded.tsv", sep="\t")
-    copies = excluded[excluded["reason"].str.contains(COPIED, regex=False)]["participant_id"]
-    assert sorted(copies) == ["sub-again", "sub-p0", f"sub-p{len(SERIES) - 1}", "sub-turned"]
-
-
-def test_a_quality_limit_holds_for_imported_scans(tmp_path):
-    sources.xcpd(tmp_path / "source")
-    code, out = run_group(tmp_path, "-d", f"xcpd={tmp_path / 'source'}", "--max-mean-fd", "0.175")
-    assert code == 0
-    excluded = pd.read_csv(out / "group" / "excluded.tsv", sep="\t")
-    assert set(excluded["participant_id"]) == {"sub-05"}
-    assert json.loads((out / "dataset_description.json").read_text())["GeneratedBy"][1]["Name"] == "xcp_d"
-
-
 REQUESTS = {
     "sound": ("-d", "giga={source}"),
-    "nothing there": ("-d", "conn={source}"),
-    "an unknown layout": ("-d", "unheard={source}/sub-01"),
     "an unknown target": ("-d", "giga={source}", "--targets", "wit", "--analyses", "prediction"),
-    "no phenotypes": ("-d", "giga={source}", "--analyses", "prediction"),
-    "a limit that nobody keeps": ("-d", "giga={source}", "--min-time", "1e6"),
 }
 
 

@@ -15,17 +15,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from fcpower_bids.encoders import ENCODERS, embedding, load_encoder
-from fcpower_bids.encoders.checkpoints import (
-    CheckpointError,
-    EncoderUnavailable,
-    ModelCard,
-    read_config,
-    save_checkpoint,
-)
-from fcpower_bids.encoders.embedding import rename_keys
+from fcpower_bids.encoders import embedding, load_encoder
+from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable, ModelCard, save_checkpoint
 from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig, count_parameters, position_code
-from fcpower_bids.errors import FcPowerError, UsageError
+from fcpower_bids.errors import FcPowerError
 from fcpower_bids.store import digest_of
 from tests.encoders.conftest import NAMES
 
@@ -80,31 +73,6 @@ def test_position_code_closed_form():
     torch.testing.assert_close(torch.cat((code[:, ::2], code[:, 1::2]), dim=1), halves, rtol=0, atol=0)
 
 
-def test_without_positions_the_order_of_time_does_not_matter(config):
-    x = series()
-    shuffled = x[:, torch.randperm(x.shape[1], generator=torch.Generator().manual_seed(0))]
-    plain = lively(replace(config, pe="none"))
-    torch.testing.assert_close(plain(x), plain(shuffled), rtol=0, atol=1e-12)
-    positioned = lively(config)
-    assert (positioned(x) - positioned(shuffled)).abs().max() > 1e-3
-
-
-def test_seed_decides_the_weights_and_the_global_state_is_left_alone(config):
-    torch.manual_seed(7)
-    before = torch.get_rng_state()
-    first, second, other = FBert(config, 1), FBert(config, 1), FBert(config, 2)
-    assert torch.equal(before, torch.get_rng_state())
-    assert torch.equal(first.encoder.layers[0].linear1.weight, second.encoder.layers[0].linear1.weight)
-    assert not torch.equal(first.encoder.layers[0].linear1.weight, other.encoder.layers[0].linear1.weight)
-
-
-def test_dropout_acts_in_training_only(config):
-    model = lively(config)
-    x = series()
-    assert torch.equal(model(x), model(x))
-    assert not torch.equal(model.train()(x), model(x))
-
-
 def as_hf_bert(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The same weights under the names of a Hugging Face BertModel."""
     names = {
@@ -152,32 +120,6 @@ def test_either_key_family_loads(checkpoint, recordings, family):
     )
 
 
-def test_hf_configuration_names_are_understood(checkpoint):
-    path = checkpoint / "config.json"
-    raw = json.loads(path.read_text())
-    del raw["proof"]  # which is of the names that it was written with
-    renamed = {
-        "d": "hidden_size",
-        "layers": "num_hidden_layers",
-        "heads": "num_attention_heads",
-        "ff": "intermediate_size",
-    }
-    path.write_text(json.dumps({renamed.get(key, key): value for key, value in raw.items()} | {"vocab_size": 3}))
-    config, card = read_config(checkpoint)
-    assert (config.d, config.layers, config.heads, config.ff) == (16, 2, 4, 24)
-    assert card.roi_labels == NAMES
-    assert card.tr_range == (0.7, 3.0)
-
-
-def test_round_trip_and_digest(checkpoint, config):
-    saved = load_file(checkpoint / "model.safetensors")
-    for key, value in FBert(config, seed=3).state_dict().items():
-        assert torch.equal(saved[key], value)
-    sha = load_encoder("fbert", checkpoint).provenance()["sha256"]
-    assert sha == digest_of(checkpoint / "model.safetensors")
-    assert len(sha) == 64
-
-
 def test_missing_and_unexpected_keys_are_all_named(checkpoint):
     path = checkpoint / "model.safetensors"
     state = load_file(path)
@@ -195,29 +137,12 @@ def test_missing_and_unexpected_keys_are_all_named(checkpoint):
     assert "not finite: encoder.layers.0.norm2.bias" in message
 
 
-def test_incomplete_query_key_value_is_missing_not_guessed(checkpoint):
-    state = as_hf_bert(load_file(checkpoint / "model.safetensors"))
-    del state["bert.encoder.layer.0.attention.self.key.weight"]
-    assert "encoder.layers.0.self_attn.in_proj_weight" not in rename_keys(state)
-
-
-@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b"\xff" * 64 + b[64:]])
+@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"\xff" * 64 + b[64:]])
 def test_damaged_weights_are_named(checkpoint, damage):
     path = checkpoint / "model.safetensors"
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(CheckpointError, match=r"model\.safetensors is damaged.*again"):
         load_encoder("fbert", checkpoint)
-
-
-def test_missing_files_and_wrong_places(checkpoint, tmp_path):
-    (checkpoint / "model.safetensors").unlink()
-    with pytest.raises(CheckpointError, match="does not exist"):
-        load_encoder("fbert", checkpoint)
-    with pytest.raises(CheckpointError, match="no checkpoint folder"):
-        load_encoder("fbert", tmp_path / "nowhere" / "at" / "all")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(CheckpointError, match=r"config\.json does not exist"):
-        load_encoder("fbert", tmp_path / "empty")
 
 
 def test_hub_id_and_revision_are_passed_on(monkeypatch, checkpoint, recordings):
@@ -241,16 +166,6 @@ def test_hub_id_and_revision_are_passed_on(monkeypatch, checkpoint, recordings):
     assert load_encoder("fbert", "owner/name", revision="main").provenance()["revision"] == commit.name
 
 
-@pytest.mark.parametrize("field", ["heads", "activation", "norm_first", "roi_labels"])
-def test_unstated_choices_are_never_guessed(checkpoint, field):
-    path = checkpoint / "config.json"
-    raw = json.loads(path.read_text())
-    del raw[field]
-    path.write_text(json.dumps(raw))
-    with pytest.raises(CheckpointError, match=f"does not state {field}"):
-        load_encoder("fbert", checkpoint)
-
-
 def test_a_file_states_what_the_configuration_does_not(checkpoint, tmp_path, recordings):
     """As little as the card of a released model states, under its names."""
     expected = load_encoder("fbert", checkpoint).embed(recordings, NAMES, 2.0)
@@ -270,63 +185,13 @@ def test_a_file_states_what_the_configuration_does_not(checkpoint, tmp_path, rec
         load_encoder("fbert", checkpoint, aux=(file,))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"roi_labels": ["A"] * 12}, "list each parcel once"),
-        ({"roi_labels": ["A", "B"]}, "list each parcel once"),
-        ({"activation": "tanh"}, "impossible model"),
-        ({"d": 15}, "impossible model"),
-    ],
-)
-def test_impossible_configurations_name_the_file(checkpoint, change, message):
-    path = checkpoint / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(CheckpointError, match=message):
-        load_encoder("fbert", checkpoint)
-
-
-@pytest.mark.parametrize("text", ["{", "[1, 2]", "\x00"])
-def test_configuration_that_is_not_a_json_object(checkpoint, text):
-    (checkpoint / "config.json").write_text(text)
-    with pytest.raises(CheckpointError, match="is not a JSON object"):
-        load_encoder("fbert", checkpoint)
-
-
-def test_a_full_disk_leaves_the_old_checkpoint(checkpoint, config, monkeypatch):
-    import safetensors.torch
-
-    before = {file.name: file.read_bytes() for file in checkpoint.iterdir()}
-
-    def full(tensors, path):
-        path.write_bytes(b"half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(safetensors.torch, "save_file", full)
-    with pytest.raises(OSError, match="No space left"):
-        save_checkpoint(checkpoint, FBert(config, seed=9), config, ModelCard(NAMES))
-    assert {file.name: file.read_bytes() for file in checkpoint.iterdir()} == before
-    assert [folder.name for folder in checkpoint.parent.iterdir()] == ["checkpoint"]
-
-
-def test_replacing_a_checkpoint_leaves_no_trace(checkpoint, config):
-    save_checkpoint(checkpoint, FBert(config, seed=9), config, ModelCard(NAMES))
-    assert [folder.name for folder in checkpoint.parent.iterdir()] == ["checkpoint"]
-    assert torch.equal(load_file(checkpoint / "model.safetensors")["cls_token"], FBert(config, seed=9).cls_token)
-
-
 @pytest.mark.parametrize("module", ["fcpower_bids.encoders", "fcpower_bids.encoders.checkpoints"])
 def test_names_and_errors_are_known_without_torch(module):
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_names_give_labels_that_differ():
-    labels = ["".join(letter for letter in name if letter.isalnum()) for name in ENCODERS]
-    assert len(set(labels)) == len(labels)
-
-
-@pytest.mark.parametrize("name", ["fbert-1m", "fbert-8m", "fbert"])
+@pytest.mark.parametrize("name", ["fbert-1m", "fbert"])
 def test_without_weights_the_encoder_is_unavailable(name):
     with pytest.raises(EncoderUnavailable, match=f"No weights were given for the encoder {name}") as caught:
         load_encoder(name, None, parcel_names=NAMES)
@@ -351,17 +216,6 @@ def test_a_name_with_a_size_takes_that_size_only(checkpoint, tmp_path):
     assert load_encoder("fbert-1m", tmp_path / "right").model.config == config
     with pytest.raises(CheckpointError, match="does not state heads, ff"):
         load_encoder("fbert", tmp_path / "right")
-
-
-@pytest.mark.parametrize(("name", "heads"), [("fbert-1m", 4), ("fbert-8m", 8)])
-def test_heads_are_those_of_the_released_models(tmp_path, name, heads):
-    """The same tensors load under any number of heads and embed otherwise."""
-    assert SIZES[name]["heads"] == heads
-    config = FBertConfig(12, **{**SIZES[name], "heads": 12 - heads})
-    save_checkpoint(tmp_path / "other", FBert(config), config, ModelCard(NAMES))
-    with pytest.raises(CheckpointError, match=f"{12 - heads} heads, not {name} .*heads {heads}"):
-        load_encoder(name, tmp_path / "other")
-    assert load_encoder("fbert", tmp_path / "other").model.config.heads == 12 - heads
 
 
 def test_released_weights_come_with_their_licence(checkpoint, monkeypatch, caplog):
@@ -389,21 +243,3 @@ def test_random_init_is_a_seeded_control(recordings):
     assert facts["seed"] == 1
     assert facts["sha256"] is None
     assert "control" in facts["purpose"]
-
-
-def test_random_init_takes_the_shape_of_a_checkpoint_but_not_its_weights(checkpoint, recordings):
-    control = load_encoder("random-init", checkpoint, seed=0)
-    trained = load_encoder("fbert", checkpoint)
-    assert control.model.config == trained.model.config
-    assert np.abs(control.embed(recordings, NAMES, 2.0) - trained.embed(recordings, NAMES, 2.0)).max() > 1e-3
-
-
-def test_random_init_needs_parcels():
-    with pytest.raises(UsageError, match="names of the parcels"):
-        load_encoder("random-init", None)
-
-
-@pytest.mark.parametrize("name", ["fbert", "brainmass"])
-def test_a_choice_that_there_is_not_is_refused(name):
-    with pytest.raises(TypeError, match="has no choice 'alow_missing_parcels'"):
-        load_encoder(name, None, alow_missing_parcels=True)

@@ -7,10 +7,9 @@ import warnings
 import numpy as np
 import pytest
 from scipy.linalg import fractional_matrix_power
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.kernel_ridge import KernelRidge
-from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
+from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -58,19 +57,6 @@ def test_regression_against_kernel_ridge():
     np.testing.assert_allclose(alone, referee.predict(together[30:, :30])[:, 0], rtol=0, atol=1e-11)
 
 
-def test_constant_row_is_warned_of_and_predicted_by_the_intercept():
-    rng = np.random.default_rng(3)
-    model = CorrelationKernelRidge().fit(rng.standard_normal((20, 4)), rng.standard_normal(20))
-    with pytest.warns(UserWarning, match="1 row"):
-        assert model.predict(np.ones((1, 4)))[0] == model.intercept_
-
-
-@pytest.mark.parametrize("penalty", [0.0, -1.0])
-def test_penalty_must_be_positive(penalty):
-    with pytest.raises(ValueError, match="above 0"):
-        CorrelationKernelRidge(penalty).fit(np.eye(4), np.arange(4))
-
-
 def test_transform_is_stateless_per_person(cohort):
     connectomes, _ = cohort
     untouched = connectomes.copy()
@@ -79,37 +65,6 @@ def test_transform_is_stateless_per_person(cohort):
     elsewhere = SpectralPower().fit(connectomes[:1])
     np.testing.assert_array_equal(elsewhere.transform(connectomes), transform.transform(connectomes))
     np.testing.assert_array_equal(connectomes, untouched)
-
-
-def test_transform_follows_the_conventions(cohort):
-    connectomes, _ = cohort
-    transform = SpectralPower(0.5, output="matrices")
-    assert clone(transform).get_params() == transform.get_params()
-    assert transform.set_params(alpha=0.2).alpha == 0.2
-    assert transform.fit(connectomes) is transform
-    with pytest.raises(ValueError, match="10 parcels"):
-        SpectralPower().fit(connectomes[:, :9, :9]).transform(connectomes)
-    with pytest.raises(ValueError, match="must be an array"):
-        transform.fit(connectomes[0])
-    with pytest.raises(ValueError, match=r"output must be 'edges' or 'matrices'"):
-        SpectralPower(output="vectors").fit(connectomes)
-    broken = connectomes.copy()
-    broken[2, 4] = np.nan
-    with pytest.raises(ValueError, match="missing"):
-        transform.transform(broken)
-
-
-def test_pipeline_in_cross_validation_and_search(cohort):
-    connectomes, y = cohort
-    model = make_pipeline(SpectralPower(0.35), CorrelationKernelRidge(0.1))
-    folds = GroupKFold(5)
-    scores = cross_val_score(model, connectomes, y, groups=np.arange(60) // 2, cv=folds, error_score="raise")
-    assert scores.shape == (5,)
-    grid = {"spectralpower__alpha": [0.35, 1.0], "correlationkernelridge__penalty": [0.01, 1.0]}
-    search = GridSearchCV(model, grid, cv=folds, error_score="raise").fit(connectomes, y, groups=np.arange(60) // 2)
-    assert np.unique(search.cv_results_["mean_test_score"]).size == 4
-    assert search.best_params_["spectralpower__alpha"] in (0.35, 1.0)
-    assert search.best_estimator_.predict(connectomes).shape == (60,)
 
 
 def test_series_matrices_and_edges_give_the_same():
@@ -157,10 +112,6 @@ def test_features_have_names_and_become_a_table(cohort):
     np.testing.assert_array_equal(lower.transform(connectomes), upper.transform(connectomes)[:, order])
     table = SpectralPower().set_output(transform="pandas").fit_transform(connectomes)
     assert (table.columns[0], table.shape) == ("x0--x1", (60, 45))
-    with pytest.raises(ValueError, match="9 names"):
-        upper.get_feature_names_out(parcels[1:])
-    with pytest.raises(ValueError, match="Matrices have no names"):
-        SpectralPower(output="matrices").fit(connectomes).get_feature_names_out()
 
 
 def test_the_selected_penalty_is_the_best_of_a_search(cohort):
@@ -214,10 +165,9 @@ def test_an_exponent_that_flattens_nothing_is_refused(cohort, alpha):
     [
         (lambda fc: 2.5 * fc, "on its diagonal"),
         (lambda fc: fc - np.eye(len(fc)), "on its diagonal"),
-        (lambda fc: np.where(np.eye(len(fc)) > 0, 1.0, 20 * fc), "which no correlation has"),
         (lambda fc: fc + np.triu(np.full(fc.shape, 0.1) * (np.abs(fc) < 0.8), 1), "two halves"),
     ],
-    ids=["covariance", "z with an empty diagonal", "z", "not symmetric"],
+    ids=["covariance", "z with an empty diagonal", "not symmetric"],
 )
 def test_what_is_no_correlation_matrix_is_refused(cohort, spoil, words):
     connectomes, _ = cohort

@@ -13,15 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.pretrain.corpus import (
-    LICENCES,
-    OWNERS,
-    RECORDINGS,
-    TEACHERS,
-    WINDOWS,
-    open_pack,
-    stored_vector,
-)
+from fcpower_bids.pretrain.corpus import LICENCES, OWNERS, RECORDINGS, TEACHERS, WINDOWS, open_pack, stored_vector
 from fcpower_bids.pretrain.engine import PretrainConfig, on_all_processes
 from fcpower_bids.pretrain.train import Pretrained, train
 from tests.command import main

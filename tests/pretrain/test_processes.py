@@ -57,27 +57,6 @@ def test_torchrun_packs_and_tells_once(planted, capfd):
     assert [told.count(said) for said in ("Corpus: 32", "Encoder: ", "Page: ")] == [1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("env", "options", "told"),
-    [
-        (SRUN, ("--devices", "1"), "srun started 4 processes on 2 nodes, and --devices 1 asks for 2"),
-        (SRUN, ("--devices", "3"), "srun started 4 processes on 2 nodes"),
-        (TORCHRUN, ("--devices", "4"), "torchrun started 2 processes on 1 nodes"),
-    ],
-)
-def test_what_was_not_started_is_refused(planted, monkeypatch, capsys, env, options, told):
-    """The first process alone tells of it."""
-    for name, value in env.items():
-        monkeypatch.setenv(name, value)
-    assert run_pretrain(planted, *options) == 2
-    assert told in capsys.readouterr().err
-    assert not (planted / "out" / "corpus").exists()
-    monkeypatch.setenv("SLURM_PROCID" if env is SRUN else "RANK", "1")
-    with pytest.raises(SystemExit, match="2"):
-        run_pretrain(planted, *options)
-    assert capsys.readouterr().err == ""
-
-
 def test_the_layout_is_that_of_srun_or_torchrun(monkeypatch):
     monkeypatch.setenv("SLURM_NTASKS", "8")  # an allocation in which nothing was started by srun
     assert layout(PretrainConfig()) == (1, 1)

@@ -1,22 +1,39 @@
-"""Splits by family, the optimism of choosing, and who is said to have been in the training."""
+"""Splits, the choice of a checkpoint by held-out families or a probe, and proofs of what was written."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
+import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from safetensors.torch import load_file
+from sklearn.linear_model import Ridge
+from sklearn.preprocessing import StandardScaler
 
 from fcpower_bids.core.alignment import kernel_alignment
+from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.encoders import load_encoder
-from fcpower_bids.encoders.checkpoints import find_in_training
+from fcpower_bids.encoders.checkpoints import CheckpointError, find_in_training, read_config
+from fcpower_bids.outputs.tables import read_series
 from fcpower_bids.pretrain.corpus import open_pack
-from fcpower_bids.pretrain.selection import CONFIRM, SELECT, TRAIN, HeldOut, choose_checkpoint, encode, split_families
-from tests.pretrain.conftest import made_recordings
-from tests.pretrain.outputs import plant_outputs, run_pretrain
+from fcpower_bids.pretrain.selection import (
+    CONFIRM,
+    REPEATS,
+    SELECT,
+    TRAIN,
+    HeldOut,
+    choose_checkpoint,
+    encode,
+    split_families,
+)
+from tests.command import main
+from tests.pretrain.conftest import NAMES, made_recordings
+from tests.pretrain.outputs import plant_outputs, read_log, run_pretrain
 
 
 def test_no_family_is_on_two_sides():
@@ -54,12 +71,6 @@ def test_the_latest_checkpoint_that_is_as_good_as_the_best_is_chosen(errors, pos
     assert choice.position == position
     assert choice.selected == (0.7, 0.66)[position - 2]
     assert choice.confirmed == pytest.approx(choice.selected - choice.optimism)
-
-
-@pytest.mark.parametrize("scores", [[], [[0.1, np.nan]]])
-def test_a_choice_needs_finite_scores(scores):
-    with pytest.raises(ValueError, match="finite scores"):
-        choose_checkpoint(np.reshape(scores, (-1, 2)), np.ones(len(scores)))
 
 
 class Mean(torch.nn.Module):
@@ -105,25 +116,20 @@ def digest(salt: str, label: str) -> str:
     return hashlib.sha256(f"{salt}\nbids\n{label}".encode()).hexdigest()[:16]
 
 
-@pytest.mark.parametrize("share", ["0.4", "0"])
-def test_everyone_is_in_one_of_the_lists(tmp_path, share):
+def test_everyone_is_in_one_of_the_lists(tmp_path):
     recordings = made_recordings()
     for facts, _ in recordings:
         facts["subject"] = f"P{facts['subject']}x"
     recordings.append(({**recordings[0][0], "subject": "short"}, recordings[0][1][:15]))  # no window fits: not seen
     plant_outputs(tmp_path, recordings)
-    assert run_pretrain(tmp_path, "--held-out", share) == 0
+    assert run_pretrain(tmp_path, "--held-out", "0.4") == 0
     model = tmp_path / "out" / "encoder" / "model"
     facts = json.loads((model / "config.json").read_text())
     everyone = {digest(facts["corpus_sha256"], f"P{number:02d}x") for number in range(16)}
     trained_on, held_out = facts["trained_on"], facts["held_out"]
     assert sorted(trained_on + held_out) == sorted(everyone)
     assert trained_on == sorted(trained_on)
-    assert len(held_out) in ((6, 7) if share == "0.4" else (0,))  # of 17 families, one of them too short
-    card = (model / "README.md").read_text()
-    assert f"| people trained on | {len(trained_on)} |" in card
-    assert f"| people held out | {len(held_out)} |" in card
-    assert not any(one in card for one in everyone)
+    assert len(held_out) in (6, 7)  # of 17 families, one of them too short
     everything = "".join(path.read_text() for path in model.glob("*.[jm][sd]*"))
     assert not any(f"P{number:02d}x" in everything for number in range(16))
     assert load_encoder("fbert", model).card.trained_on == tuple(trained_on)
@@ -150,3 +156,213 @@ def test_a_scan_under_two_names_is_not_learned_from_and_judged_on(tmp_path, caps
     assert int(twins[3]) == len(apart) > 0
     assert not (tmp_path / "out" / "encoder" / "model").exists()
     assert run_pretrain(tmp_path, "--held-out", "0") == 0, "nobody is judged"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Folder of a run of four steps."""
+    folder = tmp_path_factory.mktemp("proof")
+    plant_outputs(folder, made_recordings())
+    assert run_pretrain(folder) == 0
+    return folder
+
+
+@pytest.fixture
+def trained(finished, tmp_path):
+    """A copy of the run, to be changed, with the folder of its model."""
+    folder = shutil.copytree(finished, tmp_path / "run")
+    return folder, folder / "out" / "encoder" / "model"
+
+
+def flip(path) -> None:
+    """Change the least bit of one number: it stays finite and near."""
+    content = bytearray(path.read_bytes())
+    content[-4] ^= 1
+    path.write_bytes(content)
+
+
+def test_the_proof_is_of_the_files(trained):
+    """The checksum, computed here from the files."""
+    model = trained[1]
+    facts, tensors = json.loads((model / "config.json").read_text()), load_file(model / "model.safetensors")
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(f"{name} {tuple(tensors[name].shape)}\n".encode() + tensors[name].numpy().tobytes())
+    assert facts["proof"]["tensors_sha256"] == digest.hexdigest()
+    load_encoder("fbert", model)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"), [({"d": "8"}, "d must be a whole number"), ({"d": 10**9}, "parameters")]
+)
+def test_an_impossible_model_is_named(trained, change, message):
+    path = trained[1] / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(CheckpointError, match=f"describes an impossible model: .*{message}"):
+        read_config(trained[1])
+
+
+def test_a_flipped_bit_is_noticed(trained):
+    flip(trained[1] / "model.safetensors")
+    with pytest.raises(CheckpointError, match="tensors are not those that were written"):
+        load_encoder("fbert", trained[1])
+
+
+def test_a_changed_configuration_is_noticed_and_may_be_meant(trained, tmp_path):
+    path = trained[1] / "config.json"
+    facts = json.loads(path.read_text()) | {"licence": "CC0-1.0"}
+    path.write_text(json.dumps(facts))
+    with pytest.raises(CheckpointError, match=r"not as it was written.*remove its entry 'proof'"):
+        load_encoder("fbert", trained[1])
+    del facts["proof"]
+    path.write_text(json.dumps(facts))
+    with pytest.raises(CheckpointError, match="has no proof of its weights"):
+        load_encoder("fbert", trained[1])
+    (tmp_path / "stated.json").write_text(json.dumps({"heads": facts["heads"]}))
+    assert load_encoder("fbert", trained[1], aux=[tmp_path / "stated.json"]).provenance()["licence"] == "CC0-1.0"
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors"])
+def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(trained, finished, name, caplog, capsys):
+    """The same weights as of a run whose last checkpoint was whole; none is gone on from where both are damaged."""
+    folder, _ = trained
+    newest, other = (folder / "out" / "encoder" / "checkpoints" / f"step-000000{step}" for step in (4, 2))
+    flip(newest / name)
+    assert run_pretrain(folder) == 0
+    assert f"{newest} is damaged: training goes on from the checkpoint before it" in caplog.text
+    log = pd.read_csv(folder / "out" / "encoder" / "log.tsv", sep="\t")
+    assert log["step"].tolist() == [0, 2, 4]
+    last = newest.relative_to(folder) / "optimizer.safetensors"
+    assert (folder / last).read_bytes() == (finished / last).read_bytes()
+    for place in (newest, other):
+        flip(place / "model.safetensors")
+    assert run_pretrain(folder, "--steps", "8") == 3
+    assert "The model in" in capsys.readouterr().err
+    assert other.is_dir()
+
+
+PEOPLE, WINDOW = 44, 20
+PENALTIES = 10.0 ** np.arange(-3, 4)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A corpus of sixteen people, and a cohort of 44 others in two sessions with a score that follows their series."""
+    folder = tmp_path_factory.mktemp("probed")
+    plant_outputs(folder, made_recordings())
+    recordings = made_recordings(people=PEOPLE, seed=7)
+    score = [float(np.corrcoef(series.T)[0, 1]) for facts, series in recordings if facts["session"] == "0"]
+    rows, people = [], folder / "people"
+    people.mkdir()
+    for number, (facts, series) in enumerate(recordings):
+        np.save(people / f"{number}.npy", series)
+        names = {"participant_id": f"sub-{facts['subject']}", "session_id": facts["session"]}
+        rows.append({**names, "path": f"{number}.npy", "kind": "series"})
+    pd.DataFrame(rows).to_csv(people / "list.tsv", sep="\t", index=False)
+    table = pd.DataFrame({"participant_id": [f"sub-{i:02d}" for i in range(PEOPLE)], "score": score})
+    table.to_csv(people / "participants.tsv", sep="\t", index=False)
+    (people / "dataset_description.json").write_text('{"Name": "other", "BIDSVersion": "1.9.0", "DatasetDOI": "other"}')
+    words = [people, folder / "other", "group", "-d", f"list={people / 'list.tsv'}", "--analyses", "check", "--quiet"]
+    assert main([*map(str, words), "--min-time", "0", "--nprocs", "1"]) == 0
+    return folder
+
+
+def corpus_named_alike(folder):
+    """The cohort's parcels are numbered, so the corpus is packed from tables that are named like them."""
+    (stored,) = list((folder / "other").rglob("sub-00_ses-0*_timeseries.npy"))
+    names = read_series(stored)[1]
+    for path in (folder / "out").rglob("*_timeseries.tsv"):
+        table = pd.read_csv(path, sep="\t")
+        if list(table.columns) == NAMES:
+            table.set_axis(names, axis=1).to_csv(path, sep="\t", index=False)
+
+
+@pytest.fixture(scope="module")
+def run(folder):
+    corpus_named_alike(folder)
+    assert run_pretrain(folder, "--probe", folder / "other", "--targets", "score", "--steps", "4") == 0
+    return folder / "out"
+
+
+def embeddings(folder, encoder) -> tuple[np.ndarray, list[str], list[str]]:
+    rows = []
+    for path in sorted((folder / "other").rglob("*_timeseries.npy")):
+        series, names = read_series(path)
+        label, session = re.search(r"sub-(\d+)_ses-(\d)", path.name).groups()
+        vector = encoder.embed([series], names, np.nan)[0]
+        rows.append((vector.astype(float), f"sub-{label}", session))
+    return np.array([row[0] for row in rows]), [row[1] for row in rows], [row[2] for row in rows]
+
+
+def probe_of(features, target, names) -> float:
+    """Nested cross-validation by scikit-learn; the inner folds are scaled as the outer training people."""
+    folds = replicated_folds(len(features), 10, 5, REPEATS, families=names)
+    predicted = np.zeros((REPEATS, len(features)))
+    for fold in folds:
+        x = StandardScaler().fit(features[fold.train]).transform(features)
+        copies = np.repeat(target[:, None], len(PENALTIES), axis=1)  # scikit-learn takes a penalty per target
+        inner = np.zeros(copies.shape)
+        for rows in fold.inner:
+            others = np.setdiff1d(fold.train, rows)
+            inner[rows] = Ridge(PENALTIES).fit(x[others], copies[others]).predict(x[rows])
+        scores = [np.corrcoef(guess, target[fold.train])[0, 1] for guess in inner[fold.train].T]
+        best = Ridge(PENALTIES[int(np.argmax(scores))]).fit(x[fold.train], target[fold.train])
+        predicted[fold.repeat, fold.test] = best.predict(x[fold.test])
+    return float(np.mean([np.corrcoef(one, target)[0, 1] for one in predicted]))
+
+
+def test_the_checkpoint_is_the_one_that_the_probe_likes_best(folder, run):
+    log = read_log(run / "encoder")
+    saved = log.loc[[2, 4]]
+    facts = json.loads((run / "encoder" / "model" / "config.json").read_text())
+    assert facts["step"] == saved["probe"].idxmax()
+    first, second = saved["select"].idxmax(), saved["confirm"].idxmax()
+    fall = (
+        saved.loc[first, "select"]
+        - saved.loc[first, "confirm"]
+        + saved.loc[second, "confirm"]
+        - saved.loc[second, "select"]
+    )
+    assert facts["optimism"] == pytest.approx(fall / 2)
+    assert (
+        facts["selection"] == "best of 2 checkpoints by the frozen probe of other (44 people: score), as in the paper"
+    )
+    about = json.loads((run / "encoder" / "alignment.json").read_text())
+    assert about["Optimism"] == 0, "no held-out family chose the checkpoint"
+    assert "less 0.000 by which choosing" in about["Verdict"]
+
+
+def test_its_scores_are_those_of_scikit_learn(folder, run):
+    log = read_log(run / "encoder")
+    target = pd.read_csv(folder / "people" / "participants.tsv", sep="\t")["score"].to_numpy()
+    encoder = load_encoder("fbert", run / "encoder" / "model")
+    row = log.loc[encoder.card.step]
+    vectors, people, sessions = embeddings(folder, encoder)
+    names = np.unique(people)
+    features = np.array([vectors[np.array(people) == name].mean(axis=0) for name in names])
+    assert row["probe"] == pytest.approx(probe_of(features, target, names), abs=1e-4)
+    half = split_families(names, 1.0, 0) == SELECT
+    assert row["select"] == pytest.approx(probe_of(features[half], target[half], names[half]), abs=1e-4)
+    one, other = (vectors[np.array(sessions) == session] for session in "01")
+    similar = np.corrcoef(one, other)[:PEOPLE, PEOPLE:]
+    found = np.mean([(similar.argmax(axis) == np.arange(PEOPLE)).mean() for axis in (0, 1)])
+    assert row["probe_identification"] == pytest.approx(found)
+
+
+def test_without_targets_identification_chooses_and_what_cannot_be_is_said(folder, run, capsys):
+    corpus = ("--corpus", run / "corpus")
+    assert run_pretrain(folder, *corpus, "--probe", folder / "other", out="second") == 0
+    log = read_log(folder / "second" / "encoder")
+    assert "probe" not in log
+    facts = json.loads((folder / "second" / "encoder" / "model" / "config.json").read_text())
+    assert facts["step"] == log.loc[[2, 4], "probe_identification"].idxmax()
+    own = ("--corpus", folder / "own")
+    words = [folder / "people", folder / "other", "pretrain", "--steps", "0", *own, "--quiet", "--nprocs", "1"]
+    assert main([*map(str, words)]) == 0
+    capsys.readouterr()
+    for options, code, said in (
+        (("--probe", folder / "other", "--targets", "missing"), 3, "No phenotype table has a column 'missing'"),
+        (("--probe", folder / "other", *own), 3, "88 scans of probe are in the corpus too"),
+    ):
+        assert run_pretrain(folder, *corpus, *options, out="third") == code
+        assert said in " ".join(capsys.readouterr().err.split())

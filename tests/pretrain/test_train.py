@@ -1,10 +1,9 @@
-"""The training loop: resuming, checkpoints, the log, leakage, and that it learns."""
+"""The training loop: resuming, checkpoints, the log, memory, minutes, and one run at a time."""
 
 from __future__ import annotations
 
 import json
-import logging
-import shutil
+import re
 
 import numpy as np
 import pandas as pd
@@ -13,12 +12,17 @@ import torch
 from safetensors.torch import load_file
 
 from fcpower_bids.encoders import load_encoder
+from fcpower_bids.encoders.fbert import POSITIONS, FBert, FBertConfig, position_code
 from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.pretrain import corpus as corpora
+from fcpower_bids.pretrain import packing
 from fcpower_bids.pretrain.engine import PretrainConfig
 from fcpower_bids.pretrain.packing import pack_corpus
-from fcpower_bids.pretrain.train import OPTIMIZER
+from fcpower_bids.store import LOCKS, lock
+from tests.cases.cohorts import write_series
+from tests.command import main
 from tests.pretrain.conftest import NAMES, as_sources, made_recordings
-from tests.pretrain.outputs import pretrain, read_log
+from tests.pretrain.outputs import HERE, PACKED, TINY, plant_outputs, pretrain, read_log, run_pretrain
 
 
 def config(**changes) -> PretrainConfig:
@@ -67,18 +71,6 @@ def test_resuming_is_exact_to_the_bit(tmp_path, whole, changes):
     assert_equal_weights(weights(alone), weights(tmp_path / "parts"))
     shared_steps = [0, 4, 6, 8]
     pd.testing.assert_frame_equal(*(read_log(run).loc[shared_steps] for run in (alone, tmp_path / "parts")))
-
-
-def test_an_interrupted_log_goes_on_from_the_checkpoint(tmp_path, whole):
-    pack, alone, _ = whole
-    run = shutil.copytree(alone, tmp_path / "run")
-    for name in ("model", "checkpoints/step-0000008"):
-        shutil.rmtree(run / name)
-    pretrain(pack, tmp_path / "again", config(), stop_step=4)
-    optimizer = "checkpoints/step-0000004/optimizer.safetensors"
-    shutil.copyfile(tmp_path / "again" / optimizer, run / optimizer)
-    pretrain(pack, run, config())
-    pd.testing.assert_frame_equal(read_log(run), read_log(alone))
 
 
 def test_the_model_of_a_run_embeds(whole):
@@ -140,67 +132,102 @@ def test_another_run_in_the_folder_is_refused(tmp_path, pack):
         pretrain(pack, tmp_path / "run", config())
 
 
-def test_a_damaged_run_is_named_with_the_remedy(tmp_path, pack):
-    """Cut in half; and one bit of the state of the optimiser, which no reader would notice, is another."""
-    run = tmp_path / "run"
-    pretrain(pack, run, config(), stop_step=4)
-    newest = run / "checkpoints" / "step-0000004"
-    for path in (*(newest / name for name in ("model.safetensors", OPTIMIZER, "state.json")), run / "log.tsv"):
-        whole = path.read_bytes()
-        path.write_bytes(whole[: len(whole) // 2])
-        with pytest.raises(DatasetError, match=r"damaged.*training begins anew") as caught:
-            pretrain(pack, run, config())
-        assert str(path if path.parent == run else newest) in str(caught.value)
-        path.write_bytes(whole)
-    content = bytearray((newest / OPTIMIZER).read_bytes())
-    content[-5] ^= 1
-    (newest / OPTIMIZER).write_bytes(content)
-    with pytest.raises(DatasetError, match=r"optimizer\.safetensors is not what was written.*training begins anew"):
-        pretrain(pack, run, config())
-    content[-5] ^= 1
-    (newest / OPTIMIZER).write_bytes(content)
-    pretrain(pack, run, config())
-
-
-def test_short_recordings_and_large_batches_are_announced(tmp_path, pack, caplog):
-    with caplog.at_level(logging.INFO):
-        outcome = pretrain(pack, tmp_path / "run", config(window=52, batch_size=1024, steps=2))
-    assert "shorter than 52 volumes" in caplog.text
-    assert "batch is reduced" in caplog.text
-    assert "diagonal is" in caplog.text
-    assert 0 < outcome.diagonal_share < 1
-    with pytest.raises(DatasetError, match="Only 0 recordings"):
-        pretrain(pack, tmp_path / "none", config(window=500))
-
-
-def test_too_few_held_out_people_take_the_last_step(tmp_path, pack):
-    outcome = pretrain(pack, tmp_path / "run", config(held_out=0.1, steps=4))
-    assert (outcome.step, outcome.selected, outcome.optimism) == (4, None, None)
-    assert "too few people" in load_encoder("fbert", outcome.folder).provenance()["selection"]
-
-
 def test_an_exploding_run_stops_with_advice(tmp_path, pack):
     with pytest.raises(UsageError, match="lower the learning rate"):
         pretrain(pack, tmp_path / "run", config(learning_rate=1e30, steps=30, clip=1e30))
 
 
-@pytest.mark.parametrize("precision", ["bf16-mixed"])
-def test_mixed_precision_follows_full_precision(tmp_path, pack, precision):
-    architecture = {"d": 8, "layers": 1, "heads": 2, "ff": 8, "dropout": 0.0}
-    losses = []
-    for name in ("32-true", precision):
-        pretrain(pack, tmp_path / name, config(architecture=architecture, precision=name))
-        losses.append(read_log(tmp_path / name)["loss"].to_numpy()[1:])
-    assert losses[1][0] == pytest.approx(losses[0][0], abs=1e-3)
-    np.testing.assert_allclose(losses[1], losses[0], rtol=0, atol=5e-2)
-    assert (losses[1] != losses[0]).any()
+def weights_of_devices(folder) -> dict[str, torch.Tensor]:
+    return load_file(folder / "encoder" / "model" / "model.safetensors")
 
 
-def test_a_comparison_that_fails_costs_the_comparison_and_not_the_model(tmp_path, pack, monkeypatch):
-    def slip(*_):
-        raise ZeroDivisionError("ours")
+def count(monkeypatch, owner, name: str) -> list[object]:
+    """Calls of a function from now on."""
+    calls: list[object] = []
+    original = getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *a, **k: calls.append(a) or original(*a, **k))
+    return calls
 
-    monkeypatch.setattr("fcpower_bids.pretrain.train.judge", slip)
-    with pytest.raises(ZeroDivisionError):
-        pretrain(pack, tmp_path / "run", config())
-    assert load_encoder("fbert", tmp_path / "run" / "model").card.verdict == "n/a"
+
+def test_a_pack_that_does_not_fit_is_streamed_with_the_same_numbers(tmp_path, monkeypatch):
+    """Several shards, a budget that holds everything, and one that holds nothing."""
+    monkeypatch.setattr(packing, "SHARD_RECORDINGS", 5)
+    plant_outputs(tmp_path, made_recordings())
+    assert run_pretrain(tmp_path, quick=PACKED) == 0
+    held = count(monkeypatch, corpora, "read_tensor")
+    for name, room in (("resident", 10**8), ("streamed", 0)):
+        held.clear()
+        monkeypatch.setattr(corpora, "_room", lambda device, room=room: room)
+        assert run_pretrain(tmp_path, "--corpus", tmp_path / "out" / "corpus", out=name) == 0
+        assert ("series" in [kind for _, kind in held]) is (room > 0)
+    pd.testing.assert_frame_equal(
+        read_log(tmp_path / "streamed" / "encoder"), read_log(tmp_path / "resident" / "encoder")
+    )
+    first, second = weights_of_devices(tmp_path / "streamed"), weights_of_devices(tmp_path / "resident")
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_positions_move_with_the_model_and_are_in_no_checkpoint():
+    torch.manual_seed(0)
+    model = FBert(FBertConfig(10, d=8, layers=1, heads=2, ff=8)).eval()
+    assert "positions" not in model.state_dict()
+    assert model.get_buffer("positions").shape == (POSITIONS, 8)
+    long = torch.randn(1, 2 * POSITIONS, 10)
+    with torch.inference_mode():
+        tokens = model.tokens(long)
+        bare = torch.cat((model.cls_token.expand(1, 1, -1), model.input_projection(long)), dim=1)
+    code = position_code(2 * POSITIONS + 1, 8).numpy()
+    np.testing.assert_allclose((tokens - bare)[0].numpy(), code, rtol=0, atol=2e-6)
+    exact = model.double().tokens(long[:, :50].double()) - torch.cat(
+        (model.cls_token.expand(1, 1, -1), model.input_projection(long[:, :50].double())), dim=1
+    )
+    np.testing.assert_allclose(exact[0].detach().numpy(), code[:51], rtol=0, atol=1e-14)
+
+
+SHORT = ("--held-out", "0.4", "--accept-unproven", "--checkpoint-every", "1000")
+
+
+def state_of(folder) -> dict:
+    (path,) = (folder / "encoder" / "checkpoints").glob("step-*/state.json")
+    return json.loads(path.read_text())
+
+
+def test_minutes_set_steps_and_warm_up_and_a_second_run_keeps_them(tmp_path, capsys):
+    plant_outputs(tmp_path, made_recordings())
+    words = (*TINY, *HERE, *SHORT, "--minutes", "0.02")
+    assert run_pretrain(tmp_path, quick=words) == 0
+    told = capsys.readouterr().err
+    steps, warm = map(int, re.search(r"have time for (\d+) steps, (\d+) of warm-up", told).groups())
+    assert steps >= 10
+    assert warm == min(100, steps // 10)
+    assert state_of(tmp_path / "out")["steps"] == steps
+    rates = pd.read_csv(tmp_path / "out" / "encoder" / "log.tsv", sep="\t")["learning_rate"].dropna()
+    assert rates.iloc[-1] < 0.1 * 8.5e-4  # the cosine ends where the minutes end
+    assert not (tmp_path / "out" / "encoder" / "trial").exists()
+    assert run_pretrain(tmp_path, quick=words) == 0  # nothing is timed again
+    assert f"have time for {steps} steps" in capsys.readouterr().err
+    assert run_pretrain(tmp_path, quick=(*TINY, *HERE, *SHORT, "--minutes", "5")) == 2
+    assert "holds a run of 0.02 minutes" in capsys.readouterr().err
+
+
+def test_a_list_of_series_is_trained_on_by_one_command(tmp_path, capsys):
+    folder = write_series(tmp_path, [f"sub-{number:02d}" for number in range(1, 17)], parcels=8, volumes=60)
+    (folder / "bids" / "dataset_description.json").write_text('{"Name": "listed", "BIDSVersion": "1.9.0"}')
+    words = (*TINY, *HERE, *SHORT, "--steps", "4", "--warmup", "1", "-d", f"list={folder / 'list.tsv'}")
+    assert main([folder / "bids", folder / "out", "pretrain", *words]) == 0
+    table = pd.read_csv(folder / "out" / "corpus" / "recordings.tsv", sep="\t", dtype=str)
+    assert sorted(table["subject"]) == [f"{number:02d}" for number in range(1, 17)]
+    assert set(table["T"]) == {"60"}
+    assert (folder / "out" / "encoder" / "model" / "model.safetensors").is_file()
+    assert main([folder / "bids", folder / "two", "pretrain", *words[:-1], f"a={folder / 'out'}"]) == 2
+    assert "list=FILE or LAYOUT=FOLDER" in capsys.readouterr().err
+
+
+def test_a_second_pretraining_in_the_same_folder_is_refused_and_starts_when_the_first_has_ended(tmp_path, capsys):
+    plant_outputs(tmp_path, made_recordings())
+    with lock(tmp_path / "out" / LOCKS / "pretrain"):
+        assert run_pretrain(tmp_path) == 2
+    assert "Another pretraining is at work in" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "encoder").exists()
+    assert run_pretrain(tmp_path) == 0
+    assert not (tmp_path / "out" / LOCKS).exists()

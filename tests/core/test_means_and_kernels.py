@@ -1,13 +1,16 @@
-"""Alignment against its definition, closed forms and finite differences; the exponent of best alignment."""
+"""Kernels, means, factor analysis and alignment against numpy, scipy, scikit-learn and what defines them."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.linalg import fractional_matrix_power
 from scipy.optimize import minimize_scalar
+from sklearn.decomposition import FactorAnalysis as Referee
 
 from fcpower_bids.core.alignment import (
-    AlignmentCurves,
     alignment_curves,
     alignment_from,
     chebyshev_nodes,
@@ -16,9 +19,110 @@ from fcpower_bids.core.alignment import (
     fold_targets,
     kernel_alignment,
     kernel_and_derivative,
-    slope_from,
 )
-from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
+from fcpower_bids.core.connectome.connectivity import pearson_connectivity
+from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.connectome.spd import eigendecompose, matrix_log
+from fcpower_bids.core.regression.kernels import correlation_kernel, linear_kernel, power_features
+from fcpower_bids.transforms.fitted import MEANS, riemannian_mean, whiten, whitening
+from fcpower_bids.transforms.subspace import FactorAnalysis
+
+quick = settings(max_examples=30, deadline=None, derandomize=True)
+
+
+@pytest.fixture
+def features():
+    rng = np.random.default_rng(0)
+    return 0.2 + 0.3 * rng.standard_normal((25, 190))
+
+
+def decompose(matrices):
+    values, vectors = zip(*map(eigendecompose, matrices), strict=True)
+    return np.stack(values), np.stack(vectors)
+
+
+@quick
+@given(st.integers(2, 12), st.integers(3, 60), st.integers(1, 70), st.floats(-1e3, 1e3), st.integers(0, 99))
+def test_correlation_kernel_is_corrcoef(n, n_edges, panel, offset, seed):
+    x = offset + np.random.default_rng(seed).standard_normal((n, n_edges))
+    kernel = correlation_kernel(x, panel=panel)
+    np.testing.assert_allclose(kernel, np.corrcoef(x), rtol=0, atol=1e-10)
+    np.testing.assert_array_equal(kernel, kernel.T)
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.35, 1.0])
+def test_power_features_against_scipy(alpha):
+    rng = np.random.default_rng(2)
+    matrices = np.stack([np.corrcoef(rng.standard_normal((12, 60))) for _ in range(4)])
+    expected = np.stack([vectorise_edges(fractional_matrix_power(m, alpha)) for m in matrices])
+    values, vectors = decompose(matrices)
+    np.testing.assert_allclose(power_features(values, vectors, alpha), expected, rtol=0, atol=1e-12)
+    out = np.empty((4, 66), np.float32)
+    assert power_features(values, vectors, alpha, out=out) is out
+    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-6)
+
+
+def test_kernel_of_powers_follows_the_papers_equation():
+    rng = np.random.default_rng(4)
+    matrices = np.stack([np.corrcoef(rng.standard_normal((10, 40))) for _ in range(3)])
+    values, vectors = decompose(matrices)
+    overlap = (vectors[0].T @ vectors[1]) ** 2
+    product = values[0] ** 0.35 @ overlap @ values[1] ** 0.35
+    features = power_features(values, vectors, 0.35)
+    powers = [fractional_matrix_power(m, 0.35) for m in matrices]
+    diagonal = np.diag(powers[0]) @ np.diag(powers[1])
+    assert linear_kernel(features)[0, 1] == pytest.approx(product - diagonal, rel=1e-12)
+
+
+def draw_connectomes(n=5, n_parcels=4, n_volumes=50, seed=0):
+    generator = np.random.default_rng(seed)
+    series = generator.standard_normal((n, n_volumes, n_parcels)) + generator.standard_normal((n, n_volumes, 1))
+    return np.stack([pearson_connectivity(one) for one in series])
+
+
+# pyriemann stops its affine-invariant iteration at a gradient of 1e-8; ours goes on, hence the wider tolerance.
+def test_riemannian_mean_is_where_the_tangent_vectors_cancel(shared):
+    with np.load(shared / "golden/transforms/transforms_golden.npz") as golden:
+        whitener, _ = whitening(riemannian_mean(golden["corr"]))
+        gradient = np.mean([matrix_log(whiten(matrix, whitener)) for matrix in golden["corr"]], axis=0)
+    assert np.linalg.norm(gradient) < 1e-9
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_mean_of_commuting_matrices_is_the_mean_of_numbers(name):
+    diagonals = np.array([[1.0, 2.0, 8.0], [4.0, 2.0, 0.5]])
+    expected = {
+        "harmonic": 2 / (1 / diagonals).sum(axis=0),
+        "arithmetic": diagonals.mean(axis=0),
+        "logeuclidean": np.sqrt(diagonals.prod(axis=0)),
+        "riemannian": np.sqrt(diagonals.prod(axis=0)),
+    }[name]
+    np.testing.assert_allclose(MEANS[name]([np.diag(row) for row in diagonals]), np.diag(expected), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["harmonic", "logeuclidean", "riemannian"])
+def test_singular_matrices_are_refused_and_do_not_become_noise(name):
+    with pytest.raises(ValueError, match="rank-deficient"):
+        MEANS[name](draw_connectomes(n=1, n_parcels=10, n_volumes=5))
+
+
+def draw(n=40, width=300, n_factors=3, noise=1.0, seed=0):
+    rng = np.random.default_rng(seed)
+    factors, loadings = rng.standard_normal((n, n_factors)), rng.standard_normal((n_factors, width))
+    return factors, factors @ loadings + noise * rng.uniform(0.5, 2, width) * rng.standard_normal((n, width)) + 5
+
+
+@pytest.mark.parametrize("iterations", [1, 4, 10])
+@pytest.mark.filterwarnings("ignore:FactorAnalysis did not converge")
+def test_every_step_is_that_of_scikit_learn(iterations):
+    _, features = draw()
+    ours = FactorAnalysis(5, iterations).fit(features)
+    theirs = Referee(5, max_iter=iterations, svd_method="lapack").fit(features)
+    np.testing.assert_allclose(ours.noise_, theirs.noise_variance_, rtol=1e-4)
+    scores, expected = ours.transform(features), theirs.transform(features)
+    scores *= np.sign((scores * expected).sum(axis=0))
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=2e-3)
+    assert iterations == 10 or not ours.converged_
 
 
 def random_kernel(rng, n, d=5):
@@ -79,46 +183,12 @@ def test_alignment_of_two_kernels_equals_the_definition(debiased, definition):
     assert kernel_alignment(first, 3 * first + 7, debiased) == pytest.approx(1, abs=1e-12)
 
 
-def test_constant_targets_and_tiny_folds_are_nan_and_broken_input_is_refused():
-    kernel = random_kernel(np.random.default_rng(5), 10)
-    masks = np.array([[True] * 10, [True] * 3 + [False] * 7])
-    result = target_alignment(kernel, masks, np.stack([np.full(10, 0.1), np.arange(10.0)], axis=1))
-    np.testing.assert_array_equal(np.isnan(result), [[True, False], [True, True]])
-    with pytest.raises(ValueError, match="missing or infinite"):
-        target_alignment(np.full((10, 10), np.nan), masks, np.arange(10.0))
-    with pytest.raises(ValueError, match="do not fit"):
-        target_alignment(kernel, masks, np.arange(9.0))
-    with pytest.raises(ValueError, match=r"of shape \(10, 10\)"):
-        kernel_alignment(kernel, kernel[:5, :5])
-
-
 def test_the_kernel_is_the_correlation_kernel_and_its_derivative_that_of_central_differences():
     values, vectors = small_cohort()
     kernel, derivative = kernel_and_derivative(values, vectors, 0.4)
     np.testing.assert_allclose(kernel, correlation_kernel(power_features(values, vectors, 0.4)), atol=1e-13)
     above, below = (kernel_and_derivative(values, vectors, 0.4 + step)[0] for step in (1e-5, -1e-5))
     np.testing.assert_allclose(derivative, (above - below) / 2e-5, atol=1e-9)
-
-
-def test_the_analytic_slope_is_that_of_central_differences():
-    values, vectors = small_cohort(seed=6)
-    rng = np.random.default_rng(6)
-    masks, y = rng.random((5, 14)) < 0.8, rng.standard_normal((14, 2))
-    kernel, derivative = kernel_and_derivative(values, vectors, 0.6)
-    moments = (fold_moments(each, fold_targets(masks, y), kernel) for each in (kernel, derivative))
-    slope = slope_from(*moments)
-    above, below = (
-        target_alignment(kernel_and_derivative(values, vectors, 0.6 + step)[0], masks, y) for step in (1e-5, -1e-5)
-    )
-    np.testing.assert_allclose(slope, (above - below) / 2e-5, rtol=1e-6, atol=1e-9)
-
-
-def test_rank_deficient_recordings_have_a_finite_derivative():
-    values, vectors = small_cohort()
-    values = np.where(np.arange(9) < 6, values, -1e-15)
-    kernel, derivative = kernel_and_derivative(values, vectors, 0.35)
-    assert np.isfinite(kernel).all()
-    assert np.isfinite(derivative).all()
 
 
 NODES = chebyshev_nodes(25)
@@ -168,54 +238,6 @@ def test_same_optimum_as_brent_with_a_fresh_kernel_at_every_step(cohort, folds):
         assert found.alpha[fold, target] == pytest.approx(direct.x, abs=1e-4)
         assert found.alignment[fold, target] == pytest.approx(-direct.fun, abs=1e-6)
         assert found.alignment_at_star[fold, target] == pytest.approx(-loss(0.35), abs=1e-6)
-
-
-def test_the_analytic_slope_vanishes_at_the_optimum(cohort, folds):
-    masks, targets = folds
-    values, vectors, _ = cohort
-    kernel, derivative = (
-        lambda alpha, place=place: kernel_and_derivative(values, vectors, alpha)[place] for place in (0, 1)
-    )
-    curves = alignment_curves(kernel, masks, targets, NODES, derivative)
-    found = curves.optimum()
-    inside = ~found.at_bound
-    assert inside.any()
-    assert np.abs(found.slope[inside]).max() < 1e-3 * np.ptp(curves.at(np.linspace(0.02, 1, 50)))
-    from_function = alignment_curves(lambda alpha: fresh(cohort, alpha), masks, targets, NODES).optimum()
-    np.testing.assert_allclose(found.alpha, from_function.alpha, atol=1e-6)
-    assert np.isnan(from_function.slope).all()
-
-
-def test_the_interpolant_follows_the_curve_everywhere(cohort, folds):
-    masks, targets = folds
-    alphas = [0.02, 0.05, 0.2, 0.35, 0.7, 1.0]
-    exact = np.stack([target_alignment(fresh(cohort, alpha), masks, targets) for alpha in alphas])
-    errors, truncations = [], []
-    for n_nodes in (9, 13, 25):
-        curves = alignment_curves(lambda alpha: fresh(cohort, alpha), masks, targets, chebyshev_nodes(n_nodes))
-        errors.append(np.abs(curves.at(alphas) - exact).max())
-        truncations.append(curves.truncation().max())
-    assert errors[0] > 10 * errors[2]
-    assert errors[1] < 1e-3
-    assert errors[2] < 1e-6
-    # The stated uncertainty is of the order of the true one, so a caller can trust it.
-    assert all(error < 3 * stated < 100 * error for error, stated in zip(errors, truncations, strict=True))
-
-
-def test_bounds_and_folds_without_variance_are_marked():
-    nodes = chebyshev_nodes()
-    rising, falling, peaked = nodes, -nodes, -((nodes - 0.4) ** 2)
-    numerators = np.stack([rising, falling, peaked, np.full(13, np.nan)], axis=1)[:, :, None]
-    found = AlignmentCurves(nodes, np.stack([numerators, np.ones_like(numerators)], axis=1)).optimum()
-    np.testing.assert_allclose(found.alpha[:, 0], [1, 0.02, 0.4, np.nan], atol=1e-5)
-    np.testing.assert_array_equal(found.at_bound[:, 0], [True, True, False, False])
-
-
-def test_the_higher_of_two_peaks_is_found():
-    nodes = chebyshev_nodes(25)
-    numerators = (np.exp(-(((nodes - 0.2) / 0.12) ** 2)) + 1.1 * np.exp(-(((nodes - 0.8) / 0.12) ** 2)))[:, None, None]
-    found = AlignmentCurves(nodes, np.stack([numerators, np.ones_like(numerators)], axis=1)).optimum()
-    assert found.alpha[0, 0] == pytest.approx(0.8, abs=0.01)
 
 
 def target_alignment(kernel, masks, targets):

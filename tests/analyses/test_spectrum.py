@@ -1,4 +1,4 @@
-"""The geometry of the spectrum against closed forms of the paper's appendix."""
+"""The geometry of the spectrum against closed forms, and the transform screen against reference numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 
+from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.analyses.spectrum.geometry import analyse_geometry
+from fcpower_bids.analyses.spectrum.screen import GROUP_FIT, SCREEN, ScreenRows
+from fcpower_bids.analyses.study import open_study
 from fcpower_bids.core.connectome.edges import rebuild_matrix
 from tests.analyses.cohorts import choose, demo_cohort, weak_mode_cohort
 
@@ -116,7 +119,45 @@ def test_rank_deficient_scans_have_no_distances_but_everything_else():
     assert np.isfinite(tables["spectrum_sphere"].frame).all(axis=None)
 
 
-def test_refusals(cohort):
-    nobody = dataclasses.replace(cohort, scans=cohort.scans.iloc[:0], edges=cohort.edges[:0])
-    with pytest.raises(ValueError, match="no scan"):
-        analyse_geometry(nobody, choose())
+CHOICES = {"targets": ("weak",), "repeats": 2, "folds": 5}
+FULL_RANK = {name for name in SCREEN if name.startswith(("tangent", "log_", "cholesky"))}
+
+
+@pytest.fixture(scope="module")
+def cohort_of_screen():
+    return weak_mode_cohort(n_volumes=60)
+
+
+@pytest.fixture(scope="module")
+def screen(cohort_of_screen):
+    return ANALYSES["transform_screen"](cohort_of_screen, choose(**CHOICES))
+
+
+def scores_of(tables):
+    return tables["transform_screen"].frame.set_index("representation")
+
+
+def test_test_people_do_not_touch_a_fit_inside_the_fold(cohort_of_screen):
+    study = open_study(cohort_of_screen, choose(**CHOICES))
+    fold = study.folds[0]
+    edges = cohort_of_screen.edges.copy()
+    edges[fold.test] = edges[fold.test] * 0.5
+    changed = dataclasses.replace(study, cohort=dataclasses.replace(cohort_of_screen, edges=edges))
+    for name in GROUP_FIT:
+        before = np.asarray(ScreenRows(study).representation(name, fold.train).features())
+        after = np.asarray(ScreenRows(changed).representation(name, fold.train).features())
+        np.testing.assert_allclose(after[fold.train], before[fold.train], rtol=0, atol=1e-9)
+
+
+def test_rank_deficient_connectomes_are_refused_with_a_reason_unless_a_remedy_is_named():
+    short = dataclasses.replace(demo_cohort(n_people=12, n_volumes=40), series=())
+    choices = {"targets": ("planted_score",), "repeats": 1, "folds": 3}
+    refused = scores_of(ANALYSES["transform_screen"](short, choose(**choices)))
+    without_series = {"precision", "partial_correlation"}
+    assert set(refused.index[refused["status"] == "refused"]) == FULL_RANK | without_series
+    assert refused.loc[list(FULL_RANK), "reason"].str.contains("rank-deficient .* Give a shrinkage or a floor").all()
+    assert refused.loc[list(without_series), "reason"].str.contains("needs the series of every scan").all()
+    assert refused.loc[list(FULL_RANK), ["fold_mean", "p_less"]].isna().all(axis=None)
+    tables = ANALYSES["transform_screen"](short, choose(**choices, eigenvalue_floor=0.05, fit_transforms_on="fold"))
+    assert (scores_of(tables).loc[list(FULL_RANK), "status"] == "scored").all()
+    assert tables["transform_screen"].facts["EigenvalueFloor"] == 0.05

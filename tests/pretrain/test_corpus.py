@@ -1,20 +1,27 @@
-"""The pretrain level on files: what is packed is what was written, and what is not is named."""
+"""The corpus in both layouts: what is packed is what was written, how it grows, and what is refused."""
 
 from __future__ import annotations
 
 import json
 import signal
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
-from fcpower_bids.pretrain import corpus as shards
+from fcpower_bids.core.connectome.connectivity import pearson_connectivity
+from fcpower_bids.core.connectome.spd import spectral_power
+from fcpower_bids.errors import DatasetError, RecordingError
+from fcpower_bids.pretrain import corpus as public_corpus
 from fcpower_bids.pretrain import packing as preparation
+from fcpower_bids.pretrain.corpus import teacher_kernel, teacher_vector_and_rank
+from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.store import beside
-from tests.pretrain.outputs import PACKED, in_child, run_pretrain
+from tests.pretrain.conftest import NAMES, as_sources, made_recordings
+from tests.pretrain.outputs import PACKED, in_child, plant_outputs, read_log, run_pretrain, write_public
 
 
 def packed_table(folder) -> pd.DataFrame:
@@ -50,20 +57,24 @@ def test_packed_series_are_the_written_tables_and_the_teacher_is_theirs(tmp_path
     np.testing.assert_allclose(kernel, np.corrcoef([edges[name] for name in positions.index]), rtol=0, atol=2e-3)
 
 
+def rows_of(stored: np.ndarray, start: int, stop: int) -> np.ndarray:
+    return stored[start:stop]
+
+
+@pytest.mark.parametrize(("size", "n_processes"), [(100, 1), (1, 1), (4, 2)])
+def test_blocks_and_processes_of_the_kernel_do_not_matter(size, n_processes):
+    vectors = np.random.default_rng(0).standard_normal((11, 190))
+    kernel = teacher_kernel(partial(rows_of, vectors.astype(np.float32)), 11, size, n_processes)
+    np.testing.assert_allclose(kernel, np.corrcoef(vectors), rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(kernel, kernel.T)
+    np.testing.assert_array_equal(np.diag(kernel), 1)
+
+
 def flip(place: int):
     def change(path) -> None:
         content = bytearray(path.read_bytes())
         content[place] ^= 0x80  # the sign of a sample, or a bit of the kernel
         path.write_bytes(content)
-
-    return change
-
-
-def exchange(one: str, other: str):
-    def change(path) -> None:
-        text = path.read_text()
-        assert one in text
-        path.write_text(text.replace(one, "@").replace(other, one).replace("@", other))
 
     return change
 
@@ -77,13 +88,10 @@ def exchange_rows(path) -> None:
     ("name", "change"),
     [
         ("series-00000.safetensors", flip(-1)),
-        ("teacher-00000.safetensors", flip(-2)),
         ("teacher_kernel.safetensors", flip(-3)),
-        ("recordings.tsv", exchange("\t00\t", "\t01\t")),
         ("recordings.tsv", exchange_rows),
-        ("pack.json", exchange('"P1"', '"P2"')),
     ],
-    ids=["a sample", "a teacher", "the kernel", "subjects", "rows", "parcel names"],
+    ids=["a sample", "the kernel", "rows"],
 )
 def test_a_changed_byte_of_a_pack_is_named_and_trains_nothing(tmp_path, tables, capsys, name, change):
     change(tmp_path / "out" / "corpus" / name)
@@ -94,20 +102,6 @@ def test_a_changed_byte_of_a_pack_is_named_and_trains_nothing(tmp_path, tables, 
     assert name in told
     assert "checksum differs" in told
     assert not (tmp_path / "out" / "encoder").exists()
-
-
-@pytest.mark.parametrize("said", [{}, {"format": 99}])
-def test_a_pack_of_another_format_is_refused_with_what_to_do(tmp_path, tables, said, capsys):
-    assert run_pretrain(tmp_path, "--dry-run") == 0
-    corpus = tmp_path / "out" / "corpus"
-    facts = json.loads((corpus / "pack.json").read_text())
-    facts.pop("format")
-    (corpus / "pack.json").write_text(json.dumps(facts | said))
-    capsys.readouterr()
-    assert run_pretrain(tmp_path, "--dry-run") == 3
-    told = capsys.readouterr().err
-    assert "pack.json is of another format than" in told
-    assert "Remove this folder and run the same command again, which packs anew." in told
 
 
 def pack_bytes(folder, out="out") -> dict[str, bytes]:
@@ -170,13 +164,9 @@ def test_unchanged_tables_are_not_read_again_and_what_is_said_of_them_is_kept_up
 
 IDS = [f"sub-{i:02d}" for i in range(16)]
 PLACES = {
-    "named": ({"named": IDS}, 0, ""),
     "named, beside a table without it": ({"named": IDS, "bids": None}, 0, ""),
     "half in each": ({"named": IDS[:8], "bids": IDS[8:]}, 0, ""),
-    "of the dataset": ({"bids": IDS}, 0, ""),
-    "nowhere": ({}, 3, "has a column 'house'"),
     "in no table": ({"bids": None}, 3, "has a column 'house'"),
-    "of others": ({"named": [f"sub-x{i}" for i in range(16)]}, 3, "known of nobody whose series are here"),
 }
 
 
@@ -203,50 +193,92 @@ def test_families_and_sites_are_those_of_the_tables_that_are_named_too(tmp_path,
         assert packed["site"].astype(str).tolist() == people.str[-1].tolist()
 
 
-def test_a_table_or_a_repetition_time_that_cannot_be_is_named(tmp_path, unpacked, capsys):
-    path = next(iter(unpacked.values()))
-    sidecar = path.with_suffix(".json")
-    before = sidecar.read_text()
-    for value in ("NaN", "0", "-2", "Infinity"):
-        sidecar.write_text(f'{{"RepetitionTime": {value}}}')
-        assert run_pretrain(tmp_path, quick=PACKED) == 3
-        assert f"{sidecar} does not give a RepetitionTime" in capsys.readouterr().err
-    sidecar.write_text(before)
-    path.write_text(path.read_text().replace(".", "x", 20))
-    assert run_pretrain(tmp_path, quick=PACKED) == 4
-    assert f"{path} cannot be read" in capsys.readouterr().err
+def series(length: int, parcels: int = 20, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((length, parcels)) @ rng.standard_normal((parcels, parcels))
 
 
-def test_what_pack_cannot_use_is_named_and_what_nothing_trains_on_is_counted(tmp_path, unpacked, capsys):
-    path, short, *_ = unpacked.values()
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(lines[:8]))  # cut at the end of a line, which its JSON alone tells
-    assert run_pretrain(tmp_path, quick=PACKED) == 4
-    assert f"{path} has 7 of the {len(lines) - 1} volumes of its JSON; run" in capsys.readouterr().err
-    assert not (tmp_path / "out" / "corpus" / "pack.json").exists()
-    for file in (path, short):
-        file.write_text("".join(lines[:13]))
-        file.with_suffix(".json").write_text('{"RepetitionTime": 2, "NumberOfVolumesUsed": 12}')
-    (tmp_path / "bids").rename(tmp_path / "moved")
-    assert run_pretrain(tmp_path, quick=PACKED) == 3
-    assert f"The input folder {tmp_path / 'bids'} does not exist. Check the path" in capsys.readouterr().err
-    (tmp_path / "moved").rename(tmp_path / "bids")
-    (tmp_path / "file").write_text("mine")
-    assert run_pretrain(tmp_path, "--corpus", tmp_path / "file", quick=PACKED) == 2
-    assert f"{tmp_path / 'file'} is a file, so there can be no corpus" in capsys.readouterr().err
-    path.with_name(f"._{path.name}").write_bytes(b"\0\5\26\7")  # as macOS leaves them
-    assert run_pretrain(tmp_path, quick=PACKED) == 0
-    assert "2 of them have fewer volumes than window 20: nothing trains on those" in capsys.readouterr().err
+def test_kernel_of_real_recordings(shared):
+    """Both ways of decomposing agree on band-passed scans (rank about 130 of 400)."""
+    stored = np.load(shared / "data" / "stages" / "timeseries.npz")
+    x = stored["sub-001_ses-1"][:, :400].astype(np.float64)
+    vector, rank = teacher_vector_and_rank(x, 0.35)
+    assert 125 <= rank <= 140
+    assert abs(vector.mean()) < 1e-15
+    assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-12)
+    matrix = spectral_power(pearson_connectivity(x), 0.35)
+    edges = matrix[np.triu_indices(400, 1)]
+    assert np.corrcoef(vector, edges)[0, 1] == pytest.approx(1, abs=1e-9)
 
 
-def test_a_fault_of_ours_while_writing_is_not_blamed_on_the_recordings(tmp_path, unpacked, monkeypatch, capsys):
-    def write_in_the_order_of_memory(arrays, path, metadata):
-        save_file({name: np.ascontiguousarray(a.T).reshape(a.shape) for name, a in arrays.items()}, path, metadata)
+def test_bad_recordings_are_left_out_and_listed(tmp_path, recordings, caplog):
+    recordings[2][1][:, 4] = 7.0
+    recordings[3][1][5, 6] = np.nan
+    recordings[5][1][:, 1] = np.nan
+    table = pack_corpus(as_sources(recordings), tmp_path / "pack")
+    assert len(table) == len(recordings) - 3
+    excluded = pd.read_csv(tmp_path / "pack" / "excluded.tsv", sep="\t")
+    assert excluded["id"].tolist() == [recordings[i][0]["id"] for i in (2, 3, 5)]
+    assert [reason.split(": ")[1] for reason in excluded["reason"]] == ["P4", "P6", "P1"]
+    assert "P4" in caplog.text
 
-    monkeypatch.setattr(shards, "save_file", write_in_the_order_of_memory)
-    assert run_pretrain(tmp_path) == 1
-    told = capsys.readouterr().err
-    assert "does not read back as it was written" in told
-    assert "not the recordings" in told
-    assert not list((tmp_path / "out" / "corpus").glob("*.safetensors"))
-    assert not list((tmp_path / "out" / "corpus").glob(".*"))
+
+def test_other_parcels_or_another_alpha_are_refused(pack, recordings):
+    facts, series = recordings[0]
+    other = {**facts, "parcel_names": [*NAMES[:-1], "Other"], "id": "toy/new"}
+    with pytest.raises(RecordingError, match=r"toy/new.*Other, P9"):
+        pack_corpus([(other, lambda: series)], pack)
+    with pytest.raises(DatasetError, match=r"alpha 0\.35, not 0\.5"):
+        pack_corpus(as_sources(recordings), pack, 0.5)
+
+
+WINDOW = 20
+
+
+@pytest.fixture
+def public(written):
+    """A corpus in the public layout."""
+    return written / "public"
+
+
+def test_training_on_it_is_training_on_our_pack_of_the_same_windows(tmp_path):
+    """Recordings of one window each, so that both layouts hold the same windows."""
+    short = [(facts, series[:WINDOW]) for facts, series in made_recordings()]
+    plant_outputs(tmp_path, short)
+    assert run_pretrain(tmp_path) == 0
+    write_public(tmp_path / "out" / "corpus", tmp_path / "public")
+    named = ("--corpus", tmp_path / "public", "--roi-labels", tmp_path / "public" / "parcels.txt")
+    assert run_pretrain(tmp_path, *named, out="elsewhere") == 0
+    pd.testing.assert_frame_equal(read_log(tmp_path / "elsewhere" / "encoder"), read_log(tmp_path / "out" / "encoder"))
+    configs = [json.loads((tmp_path / out / "encoder/model/config.json").read_text()) for out in ("out", "elsewhere")]
+    assert [config["tr_range"] for config in configs] == [[2.0, 2.5], None]
+    assert configs[0]["roi_labels"] == configs[1]["roi_labels"] == NAMES
+
+
+def test_every_window_drawn_is_a_stored_one_of_its_recording(public, tmp_path):
+    public_corpus.prepare_corpus(public, tmp_path / "run")
+    corpus = public_corpus.open_corpus(public, tmp_path / "run", NAMES)
+    stored, owners = np.load(public / "windows.npy"), np.load(public / "window_to_recording.npy")
+    rows, places = np.array([31, 0, 7]), np.array([1, 0, 1])
+    cut = corpus.windows(rows, places, WINDOW).numpy()
+    for window, row, place in zip(cut, rows, places, strict=True):
+        np.testing.assert_array_equal(window.T, stored[np.flatnonzero(owners == row)[place]])
+    np.testing.assert_array_equal(corpus.places(WINDOW), np.bincount(owners))
+    np.testing.assert_array_equal(corpus.places(WINDOW - 4), 5 * np.bincount(owners))
+    shorter = corpus.windows(rows, np.array([9, 0, 7]), WINDOW - 4).numpy()  # 9 = window 1, shifted by 4
+    np.testing.assert_array_equal(shorter[0].T, stored[np.flatnonzero(owners == 31)[1]][:, 4:])
+    assert corpus.places(WINDOW + 1).sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "harm", "told"),
+    [
+        ("windows", lambda a: np.ascontiguousarray(a.T).reshape(a.shape), "are not those that its teacher"),
+        ("window_to_recording", lambda a: a + 1, "points outside recordings.json"),
+    ],
+)
+def test_files_that_do_not_fit_each_other_are_named(public, tmp_path, capsys, name, harm, told):
+    np.save(public / f"{name}.npy", harm(np.load(public / f"{name}.npy")))
+    assert run_pretrain(tmp_path, "--corpus", public, out="new") == 3
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "new" / "encoder" / "model").exists()

@@ -1,4 +1,4 @@
-"""Targets: composites, residuals and classes against scikit-learn, defined by the training rows alone."""
+"""Folds and MATLAB's random streams; targets against scikit-learn, defined by the training rows alone."""
 
 from __future__ import annotations
 
@@ -12,19 +12,110 @@ from sklearn.model_selection import LeaveOneOut, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from fcpower_bids.core.regression.folds import (
+    check_folds,
+    folds_table,
+    leave_one_site_out,
+    replicated_folds,
+)
 from fcpower_bids.core.regression.targets import (
     composite_target,
-    encode_binary,
     fit_composite,
-    fixed_target,
-    join_targets,
     permuted_rows,
     predict_known,
-    remove_covariates,
     residual_target,
 )
 
-quick = settings(max_examples=30, deadline=None, derandomize=True)
+quick = settings(max_examples=40, deadline=None, derandomize=True)
+
+
+def families_of(sizes):
+    return np.repeat(np.arange(len(sizes)), sizes)
+
+
+@quick
+@given(st.lists(st.integers(1, 4), min_size=20, max_size=40), st.integers(2, 5), st.integers(2, 3), st.integers(0, 5))
+def test_families_are_whole_and_every_row_is_tested_once(sizes, n_folds, n_inner, seed):
+    family = families_of(sizes)
+    assume(max(sizes) <= (family.size - family.size / n_folds - 4) / n_inner)
+    folds = replicated_folds(family.size, n_folds, n_inner, n_repeats=2, seed=seed, families=family)
+    check_folds(folds, family.size)
+    for repeat in (0, 1):
+        tested = np.concatenate([fold.test for fold in folds if fold.repeat == repeat])
+        np.testing.assert_array_equal(np.sort(tested), np.arange(family.size))
+    for fold in folds:
+        assert not set(family[fold.train]) & set(family[fold.test])
+        for rows in fold.inner:
+            assert not set(family[rows]) & set(family[np.setdiff1d(fold.train, rows)])
+
+
+def test_seed_decides_and_more_repeats_keep_the_first():
+    few, many = replicated_folds(40, 4, 3, 2, seed=7), replicated_folds(40, 4, 3, 5, seed=7)
+    other = replicated_folds(40, 4, 3, 2, seed=8)
+    for a, b in zip(few, many[:8], strict=True):
+        np.testing.assert_array_equal(a.test, b.test)
+        assert all(np.array_equal(x, y) for x, y in zip(a.inner, b.inner, strict=True))
+    assert any(not np.array_equal(a.test, b.test) for a, b in zip(few, other, strict=True))
+    assert any(not np.array_equal(a.test, b.test) for a, b in zip(many[:4], many[4:8], strict=True))
+
+
+def test_each_site_is_held_out_and_relatives_elsewhere_do_not_train():
+    site = np.array(["b"] * 10 + ["a"] * 12 + ["c"] * 9)
+    family = np.arange(31)
+    family[[0, 15]] = 100
+    folds = leave_one_site_out(site, n_inner=3, families=family)
+    assert [set(site[fold.test]) for fold in folds] == [{"a"}, {"b"}, {"c"}]
+    check_folds(folds, 31)
+    assert 0 not in folds[0].train
+    assert 15 not in folds[1].train
+    assert folds[2].train.size == 22
+    for fold in folds:
+        holders = [i for i, rows in enumerate(fold.inner) if set(family[rows]) & {100}]
+        assert len(holders) <= 1
+
+
+def test_inner_loop_can_hold_out_sites_too():
+    site = np.repeat(["a", "b", "c"], 6)
+    for fold in leave_one_site_out(site, inner_by_site=True):
+        assert [len(set(site[rows])) for rows in fold.inner] == [1, 1]
+    with pytest.raises(ValueError, match="too few"):
+        leave_one_site_out(["a"] * 6)
+
+
+def spread(folds, strata):
+    """People of every stratum (columns) in every test set (rows)."""
+    return np.array([np.bincount(strata[fold.test], minlength=strata.max() + 1) for fold in folds])
+
+
+def test_strata_are_spread_to_one_person_in_both_loops():
+    strata = np.random.default_rng(0).permutation(np.repeat(np.arange(5), (52, 40, 11, 10, 7)))
+    folds = replicated_folds(120, 10, 5, 2, seed=1, strata=strata)
+    assert np.ptp(spread(folds, strata), axis=0).max() <= 1
+    assert {fold.test.size for fold in folds} == {12}
+    for fold in folds:
+        inner = np.array([np.bincount(strata[rows], minlength=5) for rows in fold.inner])
+        assert np.ptp(inner, axis=0).max() <= 1
+    by_chance = spread(replicated_folds(120, 10, 5, 2, seed=1), strata)
+    assert np.ptp(by_chance, axis=0).max() > 2
+    assert not np.array_equal(folds[0].test, folds[10].test)
+
+
+def test_table_holds_every_membership():
+    site = np.array(["a"] * 4 + ["b"] * 5)
+    folds = leave_one_site_out(site, n_inner=2, families=[0, 1, 2, 3, 0, 5, 6, 7, 8])
+    table = folds_table(folds, 9)
+    assert {len(column) for column in table.values()} == {18}
+    for fold in folds:
+        here = (table["repeat"] == fold.repeat) & (table["fold"] == fold.fold)
+        for role, rows in (("test", fold.test), ("train", fold.train)):
+            np.testing.assert_array_equal(table["row"][here & (table["role"] == role)], rows)
+        for number, rows in enumerate(fold.inner):
+            np.testing.assert_array_equal(table["row"][here & (table["inner_fold"] == number)], rows)
+        assert (table["inner_fold"][here & (table["role"] != "train")] == -1).all()
+    assert (table["role"] == "excluded").sum() == 2
+
+
+quick_of_targets = settings(max_examples=30, deadline=None, derandomize=True)
 
 
 def measures_of(seed, n=40, q=5, missing=0.1):
@@ -34,7 +125,7 @@ def measures_of(seed, n=40, q=5, missing=0.1):
     return values
 
 
-@quick
+@quick_of_targets
 @given(st.integers(0, 50), st.integers(20, 39), st.floats(0, 0.3))
 def test_composite_is_scale_pca_of_complete_rows(seed, n_train, missing):
     values = measures_of(seed, missing=missing)
@@ -50,28 +141,7 @@ def test_composite_is_scale_pca_of_complete_rows(seed, n_train, missing):
     np.testing.assert_allclose(got[known], sign * expected[known], rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("q", [4, 6, 10])
-def test_folds_agree_on_the_sign_where_half_the_measures_fall_as_the_others_rise(q):
-    rng = np.random.default_rng(q)
-    loads = np.where(np.arange(q) % 2, -0.8, 0.8)
-    measures = rng.standard_normal((200, 1)) * loads + rng.standard_normal((200, q))
-    for _ in range(40):
-        train = rng.permutation(200)[:180]
-        assert fit_composite(measures, train)[2] @ loads > 0
-
-
-@pytest.mark.parametrize(
-    ("column", "message"),
-    [(np.full(40, np.nan), "No training person has all measures"), (np.full(40, 0.1), "Measure 3 .* is constant")],
-)
-def test_useless_measure_is_named(column, message):
-    values = measures_of(2)
-    values[:, 3] = column
-    with pytest.raises(ValueError, match=message):
-        fit_composite(values, np.arange(30))
-
-
-@quick
+@quick_of_targets
 @given(st.integers(0, 50), st.integers(1, 4), st.booleans())
 def test_residuals_of_the_training_regression(seed, n_covariates, collinear):
     rng = np.random.default_rng(seed)
@@ -86,27 +156,7 @@ def test_residuals_of_the_training_regression(seed, n_covariates, collinear):
         np.testing.assert_allclose(got[:, j], y[:, j] - referee.predict(x), rtol=0, atol=1e-8)
 
 
-def test_missing_covariate_names_its_row():
-    with pytest.raises(ValueError, match="missing in row 2"):
-        remove_covariates(np.ones((4, 1)), [1, 2, np.nan, 3], np.arange(4))
-
-
-def test_targets_side_by_side():
-    values = measures_of(3)
-    both = join_targets([composite_target(values), fixed_target(np.arange(40))])(np.arange(30))
-    np.testing.assert_array_equal(both[:, :1], composite_target(values)(np.arange(30)))
-    np.testing.assert_array_equal(both[:, 1], np.arange(40))
-
-
-def test_two_classes_become_zero_and_one():
-    labels = ["F", "M", None, "F", "n/a", float("nan"), ""]
-    np.testing.assert_array_equal(encode_binary(labels), [0, 1, np.nan, 0, np.nan, np.nan, np.nan])
-    np.testing.assert_array_equal(encode_binary(np.array([2, 1, 2.0])), [1, 0, 1])
-    with pytest.raises(ValueError, match="needs two classes; found 3"):
-        encode_binary(["a", "b", "c"])
-
-
-@quick
+@quick_of_targets
 @given(st.lists(st.integers(1, 3), min_size=3, max_size=12), st.integers(0, 20))
 def test_permutations_exchange_families_of_one_size_whole(sizes, seed):
     family = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
@@ -167,15 +217,6 @@ def test_one_far_person_who_is_tested_is_not_extrapolated_to():
     found = predict_known(values, known, train)
     np.testing.assert_allclose(found, guess_by_sklearn(known, values, train))
     assert abs(values - found)[0, 0] < 3
-
-
-def test_columns_that_say_nothing_leave_the_mean():
-    rng = np.random.default_rng(1)
-    known, values = rng.standard_normal((20, 6)), rng.standard_normal((20, 1))
-    values[4] = np.nan
-    train = np.arange(15)
-    found = predict_known(values, known, train)
-    np.testing.assert_allclose(found, np.full_like(values, np.nanmean(values[train])))
 
 
 def test_the_sign_of_a_composite_of_opposed_measures_is_that_of_the_first_in_every_fold():

@@ -1,0 +1,203 @@
+"""QC-FC against scipy, and ComBat against its published equations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from fcpower_bids.analyses.qc_fc import analyse_qc_fc, edge_distances
+from fcpower_bids.core.connectome.connectivity import average_connectivity
+from fcpower_bids.core.connectome.edges import rebuild_matrix
+from fcpower_bids.core.connectome.spd import eigendecompose, spectral_map
+from fcpower_bids.core.connectome.spectrum import power_weights
+from fcpower_bids.core.regression.targets import permuted_rows
+from fcpower_bids.records import Cohort
+from fcpower_bids.settings import Settings
+from tests.command import main
+from tests.planting.planted import Planted, make_cohort
+from tests.referee import ridge
+
+PARCELS = 7
+UPPER = np.triu_indices(PARCELS, 1)
+SETTINGS = Settings(Path("bids"), Path("out"), "group").changed(preset="paper", representations=("fc", "fc_power"))
+
+
+def invent_cohort(n=20, sessions=2, seed=0, motion=0.0):
+    """Invent scans; ``motion`` moves the first edge with mean FD."""
+    random = np.random.default_rng(seed)
+    fd = random.gamma(2.0, 0.1, size=n * sessions)
+    edges = []
+    for row in range(n * sessions):
+        series = random.standard_normal((60, PARCELS))
+        series[:, 1] += motion * fd[row] * series[:, 0]
+        edges.append(np.corrcoef(series.T)[UPPER])
+    scans = pd.DataFrame(
+        {
+            "participant_id": np.repeat([f"sub-{i:02d}" for i in range(n)], sessions),
+            "session": np.tile([f"ses-{i}" for i in range(sessions)], n),
+            "seconds": 120.0,
+            "mean_fd": fd,
+        }
+    )
+    names = tuple(f"parcel{i}" for i in range(PARCELS))
+    empty = pd.DataFrame(columns=["participant_id", "session", "what", "reason"])
+    return Cohort(scans, np.array(edges), names, ("A",) * PARCELS, pd.DataFrame(), empty)
+
+
+def averaged(cohort, person):
+    rows = np.flatnonzero(cohort.scans["participant_id"] == person)
+    matrices = [rebuild_matrix(cohort.edges[row], diagonal=1.0, weighted=False) for row in rows]
+    return average_connectivity(np.array(matrices)) if len(rows) > 1 else matrices[0]
+
+
+def test_every_edge_is_what_scipy_finds_for_fc_and_for_its_power():
+    cohort = invent_cohort()
+    tables = analyse_qc_fc(cohort, SETTINGS)
+    table = tables["qcfc"].frame
+    people = sorted(set(cohort.scans["participant_id"]))
+    motion = cohort.scans.groupby("participant_id")["mean_fd"].mean()[people].to_numpy()
+    whole = [averaged(cohort, person) for person in people]
+    power = []
+    for matrix in whole:
+        values, vectors = eigendecompose(matrix)
+        power.append(spectral_map(values, vectors, power_weights(values, 0.35)))
+    for name, matrices in (("fc", whole), ("fc_power", power)):
+        own = table[table["representation"] == name]
+        assert own["parcel_a"].tolist() == [f"parcel{i}" for i in UPPER[0]]
+        expected = [stats.pearsonr(np.array(matrices)[:, i, j], motion) for i, j in zip(*UPPER, strict=True)]
+        np.testing.assert_allclose(own["r"], [one.statistic for one in expected], atol=1e-12)
+        np.testing.assert_allclose(own["p"], [one.pvalue for one in expected], atol=1e-10)
+        orders = permuted_rows(len(people), 1000, 0)
+        edges = stats.zscore(np.array(matrices)[:, UPPER[0], UPPER[1]])
+        null = np.abs(stats.zscore(motion)[orders] @ edges) / len(people)
+        pooled = [(1 + (null >= abs(r) - 2e-5).sum()) / (1 + null.size) for r in own["r"]]
+        np.testing.assert_allclose(own["q"], stats.false_discovery_control(pooled), rtol=0.01)
+        row = tables["qcfc_summary"].frame.set_index("representation").loc[name]
+        assert row["p_all"] == (1 + ((null**2).mean(axis=1) >= (own["r"] ** 2).mean() - 1e-12).sum()) / 1001
+
+
+def test_the_summary_follows_from_the_edges():
+    tables = analyse_qc_fc(invent_cohort(motion=3.0), SETTINGS)
+    edges = tables["qcfc"].frame
+    for _, row in tables["qcfc_summary"].frame.iterrows():
+        own = edges[edges["representation"] == row["representation"]]
+        assert row["median_abs_r"] == pytest.approx(own["r"].abs().median())
+        assert row["share_significant"] == pytest.approx((own["q"] < 0.05).mean())
+        assert row["n_people"] == 20
+        assert np.isnan(row["distance_rho"])
+    assert "DistanceDependence" in tables["qcfc_summary"].facts
+    assert set(edges.columns) == set(tables["qcfc"].columns)
+
+
+def test_distance_is_between_centroids_and_its_dependence_spearmans():
+    places = np.random.default_rng(2).uniform(-70, 70, (PARCELS, 3))
+    cohort = replace(invent_cohort(), centroids=places)
+    np.testing.assert_allclose(edge_distances(cohort)[1], np.linalg.norm(places[0] - places[2]))
+    tables = analyse_qc_fc(cohort, SETTINGS)
+    own = tables["qcfc"].frame.query("representation == 'fc'")
+    expected = stats.spearmanr(own["r"].abs(), own["distance"]).statistic
+    assert tables["qcfc_summary"].frame["distance_rho"][0] == pytest.approx(expected)
+    assert "DistanceDependence" not in tables["qcfc_summary"].facts
+
+
+QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "3", "--repeats", "1", "--analyses", "prediction"]
+PEOPLE, PENALTIES = 36, [0.1, 1.0, 10.0]
+SITE = ["--site-column", "site", "--targets", "score", "--representations", "fc"]
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory):
+    """Two scanners that colour the connectomes, a third that two people saw; the target is the scanner and noise."""
+    made, series = make_cohort(tmp_path_factory.mktemp("harmonisation"), PEOPLE, "a")
+    rng = np.random.default_rng(0)
+    second = np.arange(PEOPLE) % 2 == 1
+    artefact = rng.standard_normal((120, 1)) @ rng.standard_normal((1, 60))
+    for (person, session), each in series.items():
+        made.put(person, session, each + second[person] * each.std() * artefact)
+    sites = np.where(second, "two", "one").astype(object)
+    sites[[4, 9]] = "three"
+    score = 3.0 * second + rng.standard_normal(PEOPLE)
+    made.phenotypes = made.phenotypes.assign(site=sites, score=score)
+    return made
+
+
+def run(cohort, name, *options, code=0):
+    command = [cohort.bids, cohort.out, "group", *QUICK, *SITE, "--name", name, "--replace", *options]
+    assert main([*map(str, command)]) == code
+    return Planted(cohort.root, name)
+
+
+@pytest.fixture(scope="module")
+def harmonised(cohort):
+    options = ["--penalties", *PENALTIES, "--permutations", "19"]
+    run(cohort, "none", *options)
+    return run(cohort, "combat", *options, "--sites", "combat")
+
+
+def combat(edges, sites, train):
+    """Fortin et al. 2018 as published: estimated on some, applied to everyone of the sites that these have."""
+    train = train[np.isin(sites[train], [s for s in set(sites) if (sites[train] == s).sum() >= 3])]
+    names = sorted(set(sites[train]))
+    batch = np.column_stack([sites[train] == name for name in names]).astype(float)
+    weights = np.linalg.lstsq(batch, edges[train], rcond=None)[0]
+    fitted = batch @ weights
+    deviation = np.sqrt(((edges[train] - fitted) ** 2).mean(axis=0))
+    level = batch.mean(axis=0) @ weights
+    standard, out = (edges - level) / deviation, edges.copy()
+    for name in names:
+        own = standard[train[sites[train] == name]]
+        n, raw, spread = len(own), own.mean(axis=0), own.var(axis=0, ddof=1)
+        a = 2 + spread.mean() ** 2 / spread.var(ddof=1)
+        b = spread.mean() * (a - 1)
+        gamma, delta = raw, spread
+        for _ in range(300):
+            gamma = (n * raw.var(ddof=1) * raw + delta * raw.mean()) / (n * raw.var(ddof=1) + delta)
+            delta = (b + ((own - gamma) ** 2).sum(axis=0) / 2) / (a + n / 2 - 1)
+        rows = sites == name
+        out[rows] = (standard[rows] - gamma) / np.sqrt(delta) * deviation + level
+    return out
+
+
+def test_it_is_combat_of_the_training_people_and_kernel_ridge(cohort, harmonised):
+    table = cohort.phenotypes
+    files = sorted(cohort.out.rglob("*stat-mean_timeseries.tsv"))
+    upper = np.triu_indices(60, 1)
+    edges = np.stack([np.corrcoef(pd.read_csv(file, sep="\t").to_numpy().T)[upper] for file in files])
+    names, folds = table["participant_id"].tolist(), harmonised.table("folds")
+    folds = folds.assign(row=folds["participant_id"].map(names.index))
+    predicted = harmonised.table("predictions").set_index("participant_id")["predicted"]
+    chosen = harmonised.table("prediction").set_index("fold")["penalty"]
+    target = table["score"].to_numpy()
+    for number, part in folds.groupby("fold"):
+        training = part[part["role"] == "train"]
+        train, test = training["row"].to_numpy(), part.loc[part["role"] == "test", "row"].to_numpy()
+        kernel = np.corrcoef(combat(edges, table["site"].to_numpy(dtype=str), train))
+
+        scores = []
+        for penalty in PENALTIES:
+            inner = [own["row"].to_numpy() for _, own in training.groupby("inner_fold")]
+            held = np.concatenate([ridge(kernel, target, np.setdiff1d(train, rows), rows, penalty) for rows in inner])
+            scores.append(np.corrcoef(held, target[np.concatenate(inner)])[0, 1])
+        best = PENALTIES[int(np.argmax(scores))]
+        assert chosen[number] == best
+        got = predicted[[names[row] for row in test]]
+        np.testing.assert_allclose(got, ridge(kernel, target, train, test, best), atol=1e-5)
+
+
+def test_a_target_made_of_sites_is_found_without_and_not_with_it(cohort, harmonised):
+    without = Planted(cohort.root, "none").table("prediction_summary")["r_pooled_mean"].item()
+    assert without > 0.5
+    row = harmonised.table("prediction_summary").iloc[0]
+    assert row["r_pooled_mean"] < 0.25
+
+
+@pytest.mark.parametrize("asked", ["learning_curves", "alpha_selection"])
+def test_what_predicts_without_combat_is_refused_with_it(asked, cohort, capsys):
+    run(cohort, "refused", "--sites", "combat", "--representations", "fc", "fc_power", "--analyses", asked, code=3)
+    assert "--sites combat" in capsys.readouterr().err
+    assert not (cohort.out / "group" / "refused").exists()

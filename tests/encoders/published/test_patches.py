@@ -1,0 +1,215 @@
+"""Brain-JEPA and BrainHarmonix-F against slow references: layout, windows, patches and masked tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fcpower_bids.encoders.published.parcel_orders import parcel_order
+from fcpower_bids.encoders.published.patches import BrainJEPASize, HarmonixSize, load_brain_harmonix, load_brain_jepa
+from fcpower_bids.errors import RecordingError
+from tests.encoders.published.references import (
+    accepted,
+    doubles,
+    noise,
+    random_state,
+    slow_block,
+    slow_norm,
+    slow_sincos,
+    vit_shapes,
+)
+
+SIZE = BrainJEPASize(d=8, layers=1, heads=2, ff=12)
+NAMES = parcel_order("Schaefer450x17").names
+
+
+def published_shapes(d=768, ff=3072, layers=12):
+    shapes = {
+        "patch_embed.proj.weight": (d, 1, 1, 16),
+        "patch_embed.proj.bias": (d,),
+        "pos_embed_proj.emb_h": (4500, d // 2),
+        "pos_embed_proj.predictor_pos_embed_proj.weight": (d // 2, 30),
+        "pos_embed_proj.predictor_pos_embed_proj.bias": (d // 2,),
+        "norm.weight": (d,),
+        "norm.bias": (d,),
+    }
+    for i in range(layers):
+        shapes |= vit_shapes(d, ff, f"blocks.{i}.", ("fc1", "fc2"))
+    return shapes
+
+
+@pytest.fixture(scope="module")
+def state():
+    state = random_state(published_shapes(8, 12, 1))
+    code = [slow_sincos(time, 4) for _ in range(450) for time in range(10)]
+    state["pos_embed_proj.emb_h"] = torch.tensor(np.array(code), dtype=torch.float32)
+    return state
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, state):
+    folder = tmp_path_factory.mktemp("jepa")
+    inside = {"target_encoder": {f"module.{key}": value for key, value in state.items()}, "epoch": 300, "lr": 1e-3}
+    torch.save(inside, folder / "jepa.pth.tar")
+    np.savetxt(folder / "gradient_mapping_450.csv", np.random.default_rng(1).standard_normal((450, 30)), delimiter=",")
+    return folder
+
+
+def load(files, protocol="own", **options):
+    return load_brain_jepa(files / "jepa.pth.tar", **accepted(files, protocol=protocol), size=SIZE, **options)
+
+
+def slow_embedding(state, gradients, x):
+    """x (450, 160), already standardised."""
+    w = doubles(state)
+    space = gradients @ w["pos_embed_proj.predictor_pos_embed_proj.weight"].T
+    space = space + w["pos_embed_proj.predictor_pos_embed_proj.bias"]
+    space = (space - space.min()) / (space.max() - space.min()) * 2 - 1
+    tokens = np.empty((4500, 8))
+    for parcel in range(450):
+        for time in range(10):
+            patch = x[parcel, 16 * time : 16 * time + 16]
+            token = w["patch_embed.proj.weight"][:, 0, 0] @ patch + w["patch_embed.proj.bias"]
+            tokens[parcel * 10 + time] = token + np.concatenate([slow_sincos(time, 4), space[parcel]])
+    tokens = slow_block(tokens, w, "blocks.0.", 2, 1e-6)
+    return slow_norm(tokens, w["norm.weight"], w["norm.bias"], 1e-6).mean(axis=0)
+
+
+def test_embedding_equals_the_slow_reference_whatever_the_order_of_columns(files, state):
+    series = noise(160, 450)
+    gradients = np.loadtxt(files / "gradient_mapping_450.csv", delimiter=",")
+    expected = slow_embedding(state, gradients, ((series - series.mean()) / series.std(ddof=1)).T)
+    encoder = load(files, parcel_names=NAMES)
+    shuffle = np.random.default_rng(2).permutation(450)
+    embedded = encoder.embed([series[:, shuffle]], [NAMES[i] for i in shuffle], 2.0)
+    np.testing.assert_allclose(embedded, [expected], atol=1e-5)
+
+
+def test_windows_and_resampling_of_both_protocols(files):
+    own, paper = load(files), load(files, "paper")
+    series = noise(400, 450)
+    assert own.prepare(series, 2.0).shape == (3, 1, 450, 160)
+    assert own.prepare(series, 2.205).shape == (3, 1, 450, 160)  # a third of the UK Biobank's rate is taken as it is
+    assert own.prepare(series, 1.0).shape == (2, 1, 450, 160)
+    assert paper.prepare(series, 0.72).shape == (3, 1, 450, 160)
+    with pytest.raises(RecordingError, match=r"2 s apart .* 3 s apart; set encoder_protocol to paper"):
+        own.prepare(series, 3.0)
+    with pytest.raises(RecordingError, match=r"has 100 volumes .* needs 160"):
+        own.prepare(series[:100], 2.0)
+    with pytest.raises(RecordingError, match="repetition time of -1 s"):
+        paper.prepare(series, -1.0)
+    x = own.prepare(series, 2.0)
+    np.testing.assert_allclose(x[0, 0, 5], (series[:160, 5] - series.mean()) / series.std(ddof=1), atol=1e-5)
+    np.testing.assert_allclose(x[2, 0, 5], (series[240:, 5] - series.mean()) / series.std(ddof=1), atol=1e-5)
+
+
+HARMONIX_SIZE = HarmonixSize(d=8, layers=1, heads=2, ff=12)
+HARMONIX_NAMES = parcel_order("Schaefer400x17").names
+
+
+def published_shapes_of_harmonix(d=768, ff=3072, layers=12):
+    shapes = {
+        "patch_embed.proj.weight": (d, 1, 1, 48),
+        "patch_embed.proj.bias": (d,),
+        "pos_embed.geo_harm_proj.weight": (d // 2, 200),
+        "pos_embed.geo_harm_proj.bias": (d // 2,),
+        "pos_embed.grad_proj.weight": (d // 2, 30),
+        "pos_embed.grad_proj.bias": (d // 2,),
+        "norm.weight": (d,),
+        "norm.bias": (d,),
+    }
+    for i in range(layers):
+        shapes |= vit_shapes(d, ff, f"blocks.{i}.", ("fc1", "fc2"))
+    return shapes
+
+
+@pytest.fixture(scope="module")
+def state_of_harmonix():
+    # Time codes of another length than ours, as in the released file, and the projection of the decoder.
+    spare = {
+        "pos_embed.emb_h_encoder": (4000, 4),
+        "pos_embed.emb_h_decoder": (4000, 2),
+        "pos_embed.decoder_pos_embed_proj.weight": (2, 4),
+        "pos_embed.decoder_pos_embed_proj.bias": (2,),
+    }
+    return random_state(published_shapes_of_harmonix(8, 12, 1) | spare)
+
+
+@pytest.fixture(scope="module")
+def files_of_harmonix(tmp_path_factory, state_of_harmonix):
+    folder = tmp_path_factory.mktemp("harmonix-f")
+    student = {f"encoder.{key}": torch.zeros(3) for key in state_of_harmonix}
+    torch.save(
+        {f"encoder_ema.{key}": value for key, value in state_of_harmonix.items()} | student, folder / "model.pth"
+    )
+    rng = np.random.default_rng(1)
+    np.savetxt(folder / "gradient_mapping_400.csv", rng.standard_normal((400, 30)), delimiter=",")
+    modes = rng.standard_normal((400, 200))
+    lines = ["," + ",".join(map(str, range(200)))]
+    lines += [f"{i}," + ",".join(map(repr, row.tolist())) for i, row in enumerate(modes)]
+    (folder / "schaefer400_roi_eigenmodes.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def load_of_harmonix(files_of_harmonix, protocol="own", **options):
+    published = accepted(files_of_harmonix, protocol=protocol)
+    return load_brain_harmonix(files_of_harmonix / "model.pth", **published, size=HARMONIX_SIZE, **options)
+
+
+def slow_embedding_of_harmonix(state_of_harmonix, files_of_harmonix, series, patch, n_valid, times):
+    """All patches, those without data masked as keys and left out of the mean: as the authors compute it."""
+    w = doubles(state_of_harmonix)
+    gradients = np.loadtxt(files_of_harmonix / "gradient_mapping_400.csv", delimiter=",")
+    modes = np.genfromtxt(files_of_harmonix / "schaefer400_roi_eigenmodes.csv", delimiter=",", skip_header=1)[:, 1:]
+    space = gradients @ w["pos_embed.grad_proj.weight"].T + w["pos_embed.grad_proj.bias"]
+    space = 0.5 * (space + modes @ w["pos_embed.geo_harm_proj.weight"].T + w["pos_embed.geo_harm_proj.bias"])
+    space = (space - space.min()) / (space.max() - space.min()) * 2 - 1
+    kernel = w["patch_embed.proj.weight"][:, 0, 0]
+    if patch != 48:
+        rows = []
+        for i in range(48):
+            unit = torch.zeros(1, 1, 1, 48)
+            unit[..., i] = 1
+            resized = torch.nn.functional.interpolate(unit, (1, patch), mode="bicubic", antialias=True)
+            rows.append(resized.flatten().double().numpy())
+        kernel = np.array([np.linalg.pinv(np.array(rows)) @ row for row in kernel])
+    padded = np.zeros((times * patch, 400))
+    padded[: len(series)] = (series - series.mean(axis=0)) / series.std(axis=0)
+    tokens, kept = np.empty((400 * times, 8)), np.zeros(400 * times, bool)
+    for parcel in range(400):
+        for time in range(times):
+            values = padded[time * patch : (time + 1) * patch, parcel]
+            position = np.concatenate([slow_sincos(time, 4), space[parcel]])
+            tokens[parcel * times + time] = kernel @ values + w["patch_embed.proj.bias"] + position
+            kept[parcel * times + time] = time < n_valid
+    tokens = slow_block(tokens, w, "blocks.0.", 2, 1e-6, kept=kept)
+    return slow_norm(tokens[kept], w["norm.weight"], w["norm.bias"], 1e-6).mean(axis=0)
+
+
+@pytest.mark.parametrize(("time", "patch", "times"), [(0.735, 48, 4), (2.0, 18, 6)])
+def test_embedding_equals_the_slow_masked_reference_whatever_the_order_of_columns(
+    files_of_harmonix, state_of_harmonix, time, patch, times
+):
+    series = noise(2 * patch + patch // 2, 400)  # two patches and a half: the third is padded with 0, the rest masked
+    expected = slow_embedding_of_harmonix(state_of_harmonix, files_of_harmonix, series, patch, 3, times)
+    encoder = load_of_harmonix(files_of_harmonix, parcel_names=HARMONIX_NAMES)
+    shuffle = np.random.default_rng(2).permutation(400)
+    embedded = encoder.embed([series[:, shuffle]], [HARMONIX_NAMES[i] for i in shuffle], time)
+    np.testing.assert_allclose(embedded, [expected], atol=1e-5)
+
+
+def test_patches_of_both_protocols(files_of_harmonix):
+    own, paper = (load_of_harmonix(files_of_harmonix), load_of_harmonix(files_of_harmonix, "paper"))
+    assert own.prepare(noise(900, 400), 0.735).shape == (2, 400, 18, 48)
+    assert own.prepare(noise(864, 400), 0.735).shape == (1, 400, 18, 48)
+    assert own.prepare(noise(180, 400), 2.0).shape == (1, 400, 10, 18)
+    assert paper.prepare(noise(1200, 400), 0.72).shape == (3, 400, 11, 49)
+    assert own.provenance()["read"] == "windows of up to 18 patches of 35.28 s (own protocol)"
+    assert paper.provenance()["read"] == "windows of up to 11 patches of 35.28 s (paper protocol)"
+    patches = own.prepare(noise(30, 400), 2.0)
+    assert (patches[0, :, 1, 12:] == 0).all()
+    with pytest.raises(RecordingError, match=r"repetition times from 0.3 to 3.6 s, not 5 s"):
+        own.prepare(noise(100, 400), 5.0)
+    with pytest.raises(RecordingError, match=r"17 volumes and a patch of brain-harmonix-f 18"):
+        own.prepare(noise(17, 400), 2.0)
