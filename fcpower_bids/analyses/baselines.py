@@ -237,9 +237,17 @@ class Baselines:
     def add(self, entry: str, solver: Regression) -> None:
         """Predict with one entry what the known columns leave of every target."""
         for target in self.study.targets:
-            known, site, given = self._known[target.name], self._site(target), self.study.people.covariates.shape[1] > 0
+            known, given = self._known[target.name], self.study.people.covariates.shape[1] > 0
+            site: Known | None = None
             if not known.names:
                 continue
+            exchange = self.study.protocol.exchange
+            columns, labels = [share.column for share in exchange.shares(target.name)], exchange.sites_of(target.name)
+            if (
+                columns and labels is not None and self.sites is None
+            ):  # the target goes with sites that are not held out
+                indicators = (labels[:, None] == np.unique(labels)[1:]).astype(float)
+                site = Known(tuple(dict.fromkeys(columns)), indicators)
             predictions = self._predict(solver, target, known, None if given else site)
             described = {name: predictions.describe(name) for name in predictions.predicted}
             alone = [name for name in described if name != STACKED]
@@ -279,14 +287,6 @@ class Baselines:
                     row["adds"] = bool(row["p_adds"] < SIGNIFICANT and row["gain"] > 0 and row["gain_cod"] > 0)
         first = list(self._known)
         return tabulate(FACTS, **{BASELINES: sorted(self._rows, key=lambda row: first.index(row["target"]))})
-
-    def _site(self, target: Target) -> Known | None:
-        """The sites that a target goes with, as indicators; None where it goes with none, or they are held out."""
-        exchange = self.study.protocol.exchange
-        names, labels = [share.column for share in exchange.shares(target.name)], exchange.sites_of(target.name)
-        if not names or labels is None or self.sites is not None:
-            return None
-        return Known(tuple(dict.fromkeys(names)), (labels[:, None] == np.unique(labels)[1:]).astype(float))
 
     def _guess_site(self, build: TargetBuilder, site: Known) -> list[FloatArray]:
         folds = self.study.first_repeat

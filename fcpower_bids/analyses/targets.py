@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,8 @@ class People:
         if not rows:
             raise Unfit("Nobody who has scans, phenotypes and covariates is in the folds of --folds-file.")
         absent = [name for name in self.names if name not in there]
-        return People(
+        return replace(
+            self,
             names=tuple(self.names[row] for row in rows),
             scans=tuple(self.scans[row] for row in rows),
             phenotypes=self.phenotypes.iloc[rows],
@@ -221,7 +222,7 @@ def choose_targets(
         candidates = numeric if defaults is None else defaults
         names = [name for name in candidates if name not in spoken_for and table[name].nunique() > 1]
     made_of = {name: settings.made_of(name) for name in (*names, *settings.composites)}
-    for name, column in ((name, column) for name, columns in made_of.items() for column in columns):
+    for name, column in ((name, column) for name, columns in made_of.items() for column in sorted(columns)):
         if column in covariates:  # one that was named is refused before
             what = f"'{name}' is" if name == column else f"'{name}' is made of '{column}', which is"
             raise Unfit(

@@ -381,8 +381,10 @@ def write_model(
     try:
         model = fit_final_model(cohort, settings, target, representation, tested)
         refuse_without_skill(model.facts, settings.group.accept_no_skill)
-    except FcPowerError:  # one that is there is of other people, data or choices
-        shutil.rmtree(path, ignore_errors=True)
+    except FcPowerError:
+        if path.is_dir():  # of other people, data or choices, as it could not be made now
+            shutil.rmtree(path)
+            say(f"{path}: the model of earlier data is removed, as none can be made now.", settings)
         raise
     of_atlas = settings.changed(atlas=(cohort.atlas,))
     chosen, _ = choose_connectomes(selected_of(settings).connectomes, of_atlas)

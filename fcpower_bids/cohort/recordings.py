@@ -336,8 +336,15 @@ def source_of(connectome: Connectome) -> str:
 
 def cleaning_choices(connectome: Connectome) -> dict[str, Any]:
     """Return the choices that a recording was cleaned with; empty where its sidecar does not say."""
-    chosen = _quality_facts(connectome).get("CleaningChoices")
-    return dict(chosen) if isinstance(chosen, Mapping) else {}
+    return choices_in(connectome.beside(QUALITY).with_suffix(".json"))
+
+
+def choices_in(sidecar: Path) -> dict[str, Any]:
+    """Return the choices of the cleaning that the sidecar of a quality table states; empty where there are none."""
+    with suppress(DatasetError):
+        chosen = read_json(sidecar).get("CleaningChoices") if sidecar.is_file() else None
+        return dict(chosen) if isinstance(chosen, Mapping) else {}
+    return {}
 
 
 def describe_choices(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -127,27 +127,17 @@ def identify(similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike) -> 
     Larger is more alike; row i holds what scan i sees. A person without another session takes no part.
     """
     persons, blocks = session_blocks(similarity, persons, sessions)
-    columns = [
-        (
-            persons[rows],
-            np.full(len(rows), session),
-            np.full(len(rows), searched),
-            *_search(block, persons[rows]),
-            np.full(len(rows), len(rows)),
-        )
-        for session, searched, rows, block in blocks
-    ]
+    columns = []
+    for session, searched, rows, block in blocks:  # the own scan is on the diagonal
+        people, self_similarity, best = persons[rows], np.diag(block), block.max(axis=1)
+        ties = (block == best[:, None]).sum(axis=1)
+        identified = self_similarity == best
+        match = np.where(identified, np.arange(len(block)), block.argmax(axis=1))
+        rank = 1 + (block > self_similarity[:, None]).sum(axis=1)
+        labels = people, np.full(len(rows), session), np.full(len(rows), searched), people[match]
+        credit = np.where(identified, 1 / ties, 0)
+        columns.append((*labels, best, self_similarity, rank, credit, np.full(len(rows), len(rows))))
     return Identification(*(np.concatenate(column) for column in zip(*columns, strict=True)))
-
-
-def _search(block: FloatArray, people: Labels) -> tuple[Labels, FloatArray, FloatArray, Rows, FloatArray]:
-    """Return match, its similarity, own similarity, rank and credit; the own scan is on the diagonal."""
-    self_similarity, best = np.diag(block), block.max(axis=1)
-    ties = (block == best[:, None]).sum(axis=1)
-    identified = self_similarity == best
-    match = np.where(identified, np.arange(len(block)), block.argmax(axis=1))
-    rank = 1 + (block > self_similarity[:, None]).sum(axis=1)
-    return people[match], best, self_similarity, rank, np.where(identified, 1 / ties, 0)
 
 
 def identify_within(

@@ -37,10 +37,6 @@ def _finite(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _range(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and len(value) == 2 and all(map(_finite, value)) and value[0] <= value[1]
-
-
 def _names(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and all(isinstance(name, str) for name in value)
 
@@ -53,7 +49,18 @@ KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "tuple[str, ...]": (_names, "a list of names"),
     "int | None": (lambda value: value is None or _whole(value, 0), "a whole number"),
     "float | None": (lambda value: value is None or _finite(value), "a finite number"),
-    "tuple[float, float] | None": (lambda value: value is None or _range(value), "two finite numbers, the lower first"),
+    "tuple[float, float] | None": (
+        lambda value: (
+            value is None
+            or (
+                isinstance(value, (list, tuple))
+                and len(value) == 2
+                and all(map(_finite, value))
+                and value[0] <= value[1]
+            )
+        ),
+        "two finite numbers, the lower first",
+    ),
 }
 """By annotation: whether a value is one, and what to call it."""
 

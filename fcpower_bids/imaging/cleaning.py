@@ -136,10 +136,6 @@ def _about_table(fit: Agreement) -> list[str]:
     return sentences
 
 
-FEW_VOLUMES = 50
-"""Of fewer a filter may have too few."""
-
-
 def _number(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
@@ -232,11 +228,11 @@ def foresee_volumes(recording: Recording, n_volumes: int, settings: Method) -> t
     confounds, n_dummy, kept = _prepare(recording, settings, n_volumes)
     seconds, excluded = recording.repetition_time, _too_short(kept, recording.repetition_time, settings)
     lost = filter_degrees_of_freedom(int(kept.sum()), seconds, *settings.band) + confounds.values.shape[1] + 1
-    if not excluded and (kept.sum() <= lost or n_volumes - n_dummy < FEW_VOLUMES):  # else there is no need to count
-        convention = convention_of(settings.convention, settings.filter_order, settings.padding)
-        nothing, rest = np.empty((n_volumes - n_dummy, 0)), (confounds.values[n_dummy:], kept[n_dummy:])
+    convention = convention_of(settings.convention, settings.filter_order, settings.padding)
+    if not excluded and kept.sum() <= max(lost, 6 * convention.order + 4):  # else enough is left, and to filter too
+        any_series, rest = np.arange(n_volumes - n_dummy)[:, None], (confounds.values[n_dummy:], kept[n_dummy:])
         try:
-            clean_series(nothing, *rest, seconds, *settings.band, convention)
+            clean_series(any_series, *rest, seconds, *settings.band, convention)
         except Unfit as error:
             excluded = str(error)
     return int(kept.sum()), excluded

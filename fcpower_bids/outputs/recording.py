@@ -115,10 +115,9 @@ def write_recording(output_dir: Path, results: Results) -> Written:
     paths = [*_recording_files(output_dir, results, quality)]
     for number, atlas in enumerate(results.atlases):
         covered = results.series[number].coverage
-        low = _uncovered(atlas, covered, settings)
         about = {
             "CoverageThreshold": settings.min_coverage,
-            "UncoveredNodes": low,
+            "UncoveredNodes": _uncovered(atlas, covered, settings),
             "MeanCoverage": float(covered.mean()),
         }
         coverage = pd.DataFrame({"Node": atlas.names, "coverage": covered}), about

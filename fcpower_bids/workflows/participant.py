@@ -17,6 +17,7 @@ from fcpower_bids._version import __version__
 from fcpower_bids.cohort.inclusion import list_connectomes
 from fcpower_bids.cohort.recordings import FILE as RECORDINGS
 from fcpower_bids.cohort.recordings import (
+    choices_in,
     cleaning_choices,
     describe_choices,
     other_cleanings,
@@ -44,7 +45,6 @@ from fcpower_bids.outputs.status import (
     write_status,
     write_status_table,
 )
-from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.parallel import WorkerDied, run_calls
 from fcpower_bids.progress import say
 from fcpower_bids.resources import unsearched
@@ -267,7 +267,7 @@ def _forget(job: Job, settings: Settings) -> Status | None:
             why, quality = "", path_of(output, recording.entities, (), QUALITY).with_suffix(".json")
             if earlier is not None and earlier.inputs not in ("", input_mark(recording)):
                 why = "its input is another than before"
-            elif quality.is_file() and _cleaned(quality) not in ({}, settings.method.cleaning()):
+            elif choices_in(quality) not in ({}, settings.method.cleaning()):
                 why = "it is cleaned otherwise than before"
             if why:  # one scan has one series and one way of cleaning, whatever the atlas
                 old = [path for path in files_of(output, recording.entities) if path.is_file()]
@@ -276,14 +276,6 @@ def _forget(job: Job, settings: Settings) -> Status | None:
                 former = f"the {len(old)} files that were made before are removed, those of other atlases too"
                 say(f"{recording.name}: {why}: {former}.", settings)
     return earlier
-
-
-def _cleaned(sidecar: Path) -> dict[str, Any]:
-    """Choices of the cleaning that a sidecar names; none where it is damaged."""
-    try:
-        return dict(read_json(sidecar).get("CleaningChoices") or {})
-    except (DatasetError, TypeError, ValueError):
-        return {}
 
 
 def _note_killed(names: Iterable[str], error: WorkerDied, count: Count) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.tables import read_matrix
-from fcpower_bids.reports.accounts import minutes_kept, read_accounts
+from fcpower_bids.reports.accounts import read_accounts
 from tests.cases.people import table
 from tests.running import PLAIN, contents, run_app
 
@@ -127,8 +127,10 @@ def test_the_page_shows_a_scan_under_the_atlases_of_every_run(tmp_path):
     assert "atlas-Two_" in page
 
 
-def test_a_parcel_without_a_voxel_is_uncovered_whatever_is_asked_for(troubled_demo, tmp_path):
-    options = (*ATLAS, *PLAIN, "--min-coverage", "0", "--participant-label", "02", "--session-label", "a")
+@pytest.mark.parametrize("least", [0, 0.2, 1])
+def test_parcels_without_a_value_are_those_that_are_counted_and_named(least, troubled_demo, tmp_path):
+    """Without a voxel a parcel is uncovered, whatever is asked for."""
+    options = (*ATLAS, *PLAIN, "--min-coverage", least, "--participant-label", "02", "--session-label", "a")
     found = run_app(troubled_demo[0], tmp_path / "out", *options)
     assert found.code == 0, found.err
     fc, names = read_matrix(found.file("sub-02", "stat-pearsoncorrelation_relmat.tsv"))
@@ -139,14 +141,21 @@ def test_a_parcel_without_a_voxel_is_uncovered_whatever_is_asked_for(troubled_de
     assert table(found.file("sub-02", "_qc.tsv"))["uncovered_parcels"].tolist() == [str(len(lacking))]
 
 
-@pytest.mark.parametrize("strategy", ["24P", "36P"])
-def test_a_dry_run_knows_where_no_degree_of_freedom_is_left(strategy, tmp_path):
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--strategy", "24P"), "Nothing is left to analyse"),
+        (("--strategy", "36P"), "Nothing is left to analyse"),
+        (("--strategy", "none", "--filter-order", "8"), "too few to filter"),
+    ],
+)
+def test_a_dry_run_knows_of_a_series_that_is_too_short_for_its_cleaning(options, words, tmp_path):
     make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=40, repetition_time=3.0))
-    options = (*ATLAS, "--strategy", strategy, "--min-time", "0", "--fd-thresh", "0")
+    options = (*ATLAS, *options, "--min-time", "0", "--fd-thresh", "0")
     dry, run = (run_app(tmp_path / "in", tmp_path / "out", *options, *more) for more in (["--dry-run"], []))
     assert dry.code == run.code == 5
-    assert "Nothing is left to analyse" in dry.out
-    assert "Nothing is left to analyse" in run.err
+    assert words in dry.out
+    assert words in run.err
 
 
 def test_who_is_not_there_is_forgotten_by_a_run_of_all(tmp_path):
@@ -166,9 +175,31 @@ def test_notes_on_what_was_found_are_said_by_a_run_too(tmp_path):
     assert "nback" in found.err
 
 
-def test_the_minutes_of_a_scan_of_which_nothing_is_kept_count(tmp_path):
-    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=80, repetition_time=3.0))
-    run_app(tmp_path / "in", tmp_path / "out", *ATLAS, "--strategy", "none", "--fd-thresh", "0.0001")
-    ((account,), _) = read_accounts(tmp_path / "out", "01")
-    assert minutes_kept(account) == (0.0, 4.0)
-    assert isinstance(account.volumes, pd.DataFrame)
+@pytest.mark.parametrize("seconds", [0.8, 2.5, 3.0])
+def test_the_minutes_of_a_scan_of_which_nothing_is_kept_count(seconds, tmp_path):
+    design = DemoDesign.tiny(subjects=1, sessions=1, runs=2, volumes=80, repetition_time=seconds)
+    make_dataset(tmp_path / "in", design)
+    (path,) = (tmp_path / "in").rglob("*_run-2_*confounds_timeseries.tsv")
+    confounds = pd.read_csv(path, sep="\t")
+    confounds["framewise_displacement"] = 9.0
+    confounds.to_csv(path, sep="\t", index=False, na_rep="n/a")
+    options = ("--strategy", "none", "--fd-thresh", "5", "--min-time", "0", "--dummy-scans", "0")
+    found = run_app(tmp_path / "in", tmp_path / "out", *ATLAS, *options)
+    assert sorted(found.states().values()) == ["done", "excluded"]
+    minutes = 80 * seconds / 60
+    assert f"<dd><bdi>{minutes:.1f} of {2 * minutes:.1f}</bdi></dd>" in found.output.joinpath("sub-01.html").read_text()
+    sidecars = found.files("*_qc.json")
+    assert [json.loads(path.read_text())["RepetitionTime"] for path in sidecars] == [seconds] * 2
+
+
+@pytest.mark.parametrize(
+    ("option", "lacking"),
+    [
+        (("--motion-filter-order", "2"), "motion_filter_order is not used: there is no --motion-filter-type"),
+        (("--encoder-read", "windows"), "encoder-read is not used: there is no --encoder"),
+        (("--filter-order", "3", "--high-pass", "0", "--low-pass", "0"), "filter-order is not used: there is no pass"),
+    ],
+)
+def test_how_something_is_done_that_is_not_done_is_named(option, lacking, exact_demo, tmp_path):
+    options = (*ATLAS, "--participant-label", "01", *option, "--dry-run")
+    assert lacking.replace("_", "-") in run_app(exact_demo[0], tmp_path / "out", *options).err

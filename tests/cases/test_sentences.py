@@ -15,6 +15,7 @@ import pytest
 from nilearn.image import resample_to_img
 
 from fcpower_bids.demo import DemoDesign, make_dataset
+from fcpower_bids.notebook import load_cohort
 from fcpower_bids.outputs.tables import read_table
 from tests.cases.cohorts import PEOPLE, group, read, write_series, write_table
 from tests.cases.people import run
@@ -216,6 +217,13 @@ def test_an_embedding_that_says_nothing_costs_itself_alone(plain, tmp_path, chan
     predictions = read(folder, "predictions")
     embedded = predictions[predictions["representation"].str.startswith("embedding")]
     assert embedded["participant_id"].nunique() in ((left, 30) if left else (0,))  # who has another scan is described
+    assert "people unknown in pretraining" not in set(read(folder, "check")["check"])
+    if left:
+        cohort = load_cohort(folder / "out", folder / "bids", per="scan", min_time=0.0)
+        with pytest.warns(UserWarning, match="1 of 60 rows"):
+            features = cohort.features("embedding")
+        (row,) = np.flatnonzero(np.isnan(features).any(axis=1))
+        assert (cohort.names[row], cohort.sessions[row]) == ("sub-03", "ses-a")
     if not left:
         for name, rows in expected.items():
             now = read(folder, name).query("representation == 'fc'")

@@ -85,7 +85,7 @@ class Regression:
 
     def predict(self, split: Split, sides: Sides) -> tuple[FloatArray, list[FloatArray]]:
         """Predictions (n_penalties, rows, m) of the test rows and, with these held out too, of each inner set."""
-        raise NotImplementedError("Only what `at` returns predicts.")
+        return self.at(self.penalties).predict(split, sides)
 
 
 # --- A kernel of everyone: one inverse per penalty ------------------------------------------------------------------
