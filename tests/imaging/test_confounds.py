@@ -132,6 +132,12 @@ def test_missing_columns_name_the_file_and_the_remedy(tmp_path, frame):
         load_confounds(*VERSIONS["21"], load_strategy("aroma"))
 
 
+@pytest.mark.parametrize("n_volumes", [1, 29, 31])
+def test_rows_and_volumes_must_agree(n_volumes):
+    with pytest.raises(RecordingError, match=f"30 rows, but its series has {n_volumes} volumes"):
+        load_confounds(*VERSIONS["1.4"], load_strategy("24P"), n_volumes)
+
+
 def test_numbers_in_the_place_of_names_are_no_table(tmp_path):
     (tmp_path / "confounds.tsv").write_text("0.1\t0.2\n0.3\t0.4\n")
     with pytest.raises(RecordingError, match="must hold column names"):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import os
+import struct
 
 import nibabel
 import numpy as np
 import pytest
 
-from fcpower_bids.imaging.integrity import header_fault
+from fcpower_bids.imaging.integrity import content_fault, header_fault
 from fcpower_bids.imaging.table_checks import table_fault
 from tests.running import run_app
 
@@ -26,6 +27,16 @@ def test_a_damaged_atlas_is_refused(exact_demo, tmp_path):
     assert found.code == 2
     assert f"{image} is truncated or damaged" in found.err
     assert not found.files("*_relmat.tsv")
+
+
+def test_a_compressed_file_of_a_type_that_is_too_narrow_is_found_by_its_size(tmp_path):
+    content = bytearray(nibabel.Nifti1Image(np.ones((3, 3, 3), np.float32), np.eye(4)).to_bytes())
+    path = tmp_path / "x.nii.gz"
+    path.write_bytes(gzip.compress(content))
+    assert content_fault(path, nibabel.load(path)) is None
+    content[70:74] = struct.pack("<hh", 2, 8)  # datatype and bits: one byte a voxel
+    path.write_bytes(gzip.compress(content))
+    assert "has 460 bytes where its header declares 379" in content_fault(path, nibabel.load(path))
 
 
 def test_a_file_that_is_not_compressed_is_measured(tmp_path):
