@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from functools import partial
 
@@ -282,3 +283,13 @@ def test_files_that_do_not_fit_each_other_are_named(public, tmp_path, capsys, na
     assert run_pretrain(tmp_path, "--corpus", public, out="new") == 3
     assert told in capsys.readouterr().err
     assert not (tmp_path / "new" / "encoder" / "model").exists()
+
+
+def test_who_may_read_a_pack_follows_from_the_umask(tmp_path):
+    before = os.umask(0o027)
+    try:
+        pack_corpus(as_sources(made_recordings()), tmp_path / "pack")
+    finally:
+        os.umask(before)
+    modes = {oct(path.stat().st_mode & 0o777) for path in (tmp_path / "pack").iterdir() if path.is_file()}
+    assert modes == {oct(0o640)}
