@@ -20,7 +20,7 @@ from tests.cases.people import table
 from tests.command import main
 from tests.planting.planted import TR, Planted, draw_series, draw_table, make_cohort
 from tests.referee import ridge
-from tests.running import run_app, run_by_spreadsheet, run_group
+from tests.running import run_app, run_group
 
 SOUND, SAME = 3, 0.02
 """People who are left as they are, and the difference of FC below which it is unchanged."""
@@ -92,9 +92,6 @@ def group(tmp_path_factory):
         ending, damage, _ = STORED[kind]
         damage(*(next((root / "out").rglob(f"{label}_*{ending}")) for label in (person, "sub-01")))
         people[kind] = person
-    table(root / "in" / "participants.tsv").assign(note="=cmd()").to_csv(
-        root / "in" / "participants.tsv", sep="\t", index=False
-    )
     assert run_group(root / "in", root / "out", *CHOICES) == 0
     assert run_group(root / "in", root / "listed", "-d", f"list={root / 'theirs' / 'list.tsv'}", *CHOICES) == 0
     return root, people, sound
@@ -111,10 +108,6 @@ def test_what_was_damaged_is_named_or_leaves_fc_as_it_was(group, kind):
     if used:
         (ours,) = out.rglob(f"{person}_*{FC}.npy")
         assert np.nanmax(np.abs(read_series(ours)[0] - sound[person][0])) < SAME
-
-
-def test_a_formula_in_a_cell_is_run_by_no_spreadsheet(group):
-    assert run_by_spreadsheet(group[0] / "out" / "group") == []
 
 
 PEOPLE = 14

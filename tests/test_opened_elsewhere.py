@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 from bids.layout import BIDSLayout
 
-from fcpower_bids.outputs.tables import read_matrix, read_table
+from fcpower_bids.outputs.tables import read_connectome, read_matrix, read_series, read_table
+from tests.command import main
 from tests.running import PLAIN, run_app, run_by_spreadsheet
 
 
@@ -83,3 +84,27 @@ def test_every_parcel_keeps_its_numbers_whatever_it_is_called(strange, exact_run
 
 def test_no_name_of_a_parcel_is_run_by_a_spreadsheet(strange):
     assert run_by_spreadsheet(strange.output) == []
+
+
+def test_names_in_a_list_are_made_safe_and_numbers_stay(tmp_path):
+    rng, rows = np.random.default_rng(0), []
+    names = ["Node", "n/a", "A", "=1+1", "B"]
+    series = {}
+    for number in range(6):
+        series[number] = rng.standard_normal((60, 5))
+        pd.DataFrame(series[number], columns=names).to_csv(tmp_path / f"{number}.tsv", sep="\t", index=False)
+        rows.append({"participant_id": f"sub-{number}", "path": f"{number}.tsv", "kind": "series"})
+    pd.DataFrame(rows).to_csv(tmp_path / "list.tsv", sep="\t", index=False)
+    people = pd.DataFrame({"participant_id": [f"sub-{n}" for n in range(6)], "site": ["=north()", "@south"] * 3})
+    (tmp_path / "bids").mkdir()
+    people.assign(age=range(6)).to_csv(tmp_path / "bids" / "participants.tsv", sep="\t", index=False)
+    out = tmp_path / "out"
+    words = ["group", "-d", f"list={tmp_path / 'list.tsv'}", "--analyses", "prediction", "--targets", "age"]
+    quick = "--site-column site --folds 2 --inner-folds 2 --repeats 1 --permutations 0 --min-time 0 --quiet --nprocs 1"
+    assert main([str(tmp_path / "bids"), str(out), *words, *quick.split()]) == 0
+    found = sorted(out.rglob("*_stat-mean_timeseries.npy"))
+    assert len(found) == len(series)
+    for number, path in enumerate(found):
+        np.testing.assert_allclose(read_connectome(path)[0], np.corrcoef(series[number].T), atol=1e-12)
+        assert read_series(path)[0].shape == (60, 5)
+    assert run_by_spreadsheet(out) == []

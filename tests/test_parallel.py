@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from fcpower_bids import parallel
 from fcpower_bids.errors import Unfit
@@ -35,6 +36,16 @@ def executor(request, tmp_path_factory):
             settings = Run(executor=opened.enter_context(cluster).scheduler_address)
         opened.enter_context(executing(settings, folder))
         yield request.param
+
+
+def count_threads(item):
+    return max(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+
+
+def test_a_task_has_one_thread_of_blas_whoever_does_it(executor):
+    """On more the last bits of its numbers would depend."""
+    with threadpool_limits(2):
+        assert list(map_tasks(count_threads, range(4))) == [1] * 4
 
 
 def multiply(matrix, number):
