@@ -180,7 +180,9 @@ class AlignmentCurves:
     def _basis(self) -> Callable[[FloatArray], FloatArray]:
         from scipy.interpolate import BarycentricInterpolator  # takes a quarter of a second
 
-        return BarycentricInterpolator(self.nodes, np.eye(len(self.nodes)))
+        apart = (self.nodes[:, None] - self.nodes) * 4 / np.ptp(self.nodes) + np.eye(len(self.nodes))
+        # scipy's own weights multiply in a random order, so their last bits would differ from run to run
+        return BarycentricInterpolator(self.nodes, np.eye(len(self.nodes)), wi=1 / apart.prod(axis=1))
 
     def at(self, alphas: ArrayLike) -> FloatArray:
         """Alignment at any exponents between the nodes, shape (len(alphas), F, q)."""
