@@ -42,7 +42,7 @@ from fcpower_bids.outputs.status import DONE, EMBEDDING, EXCLUDED, FAILED, RUNNI
 from fcpower_bids.outputs.tables import declared_text, read_json
 from fcpower_bids.records import Entities
 from fcpower_bids.schema import TABLES
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Method, Settings
 from fcpower_bids.store import LOCKS, lock, may_write, write_text
 
 ACCEPT, DOUBT, REJECT = "accept", "doubt", "reject"
@@ -355,16 +355,19 @@ def describe_choices(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     )
 
 
-def other_cleanings(output_dir: Path, now: Mapping[str, Any]) -> list[str]:
-    """Say of how many recordings the choices of the cleaning are others, and which."""
+def other_choices(output_dir: Path, method: Method) -> list[str]:
+    """Say of how many recordings the choices are others than these, and which."""
+    now, mark = method.cleaning(), method.configuration_hash()
     names: dict[str, set[str]] = {}
     for connectome in list_connectomes(output_dir):
-        if (before := cleaning_choices(connectome)) and before != now:
-            names.setdefault(describe_choices(before, now), set()).add(connectome.recording)
-    return [
-        f"{len(recordings)} ({min(recordings)} first) with {difference} for the others"
-        for difference, recordings in sorted(names.items())
-    ]
+        before, difference = cleaning_choices(connectome), ""
+        if before and before != now:
+            difference = f"{describe_choices(before, now)} for the others"
+        elif before and _quality_facts(connectome).get("ConfigurationHash", mark) != mark:
+            difference = "another --alpha, or other --transforms or --encoder, which their sidecars name"
+        if difference:
+            names.setdefault(difference, set()).add(connectome.recording)
+    return [f"{len(those)} ({min(those)} first) with {difference}" for difference, those in sorted(names.items())]
 
 
 def digest_choices(chosen: Mapping[str, Any]) -> str:

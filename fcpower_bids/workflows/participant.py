@@ -20,7 +20,7 @@ from fcpower_bids.cohort.recordings import (
     choices_in,
     cleaning_choices,
     describe_choices,
-    other_cleanings,
+    other_choices,
     source_of,
     write_recordings,
 )
@@ -342,5 +342,5 @@ def _report(names: Iterable[str], settings: Settings, with_index: bool) -> list[
             f"Not all pages were made. {error.cause} while it made them. Give more memory, and run the same command "
             "again with --reports-only."
         )
-    write_methods(settings, atlases, other_cleanings(output, settings.method.cleaning()) if with_index else [])
+    write_methods(settings, atlases, other_choices(output, settings.method) if with_index else [])
     return failures

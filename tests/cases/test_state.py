@@ -74,6 +74,16 @@ def test_what_is_replaced_is_said_and_the_methods_are_those_of_the_sidecars(exac
     assert rows["cleaning"].nunique() == 2
 
 
+def test_the_methods_say_of_whom_the_exponent_is_another(exact_demo, outputs):
+    both = [*PLAINLY, "--participant-label"]
+    assert run(exact_demo[0], outputs, "participant", *both, "01", "02").code == 0
+    text = (outputs / "logs" / "CITATION.md").read_text()
+    assert "Other recordings" not in text
+    assert run(exact_demo[0], outputs, "participant", *both, "02", "--alpha", "0.5").code == 0
+    text = (outputs / "logs" / "CITATION.md").read_text()
+    assert "2 (sub-01_ses-a_task-rest_run-1_space-MNI152NLin2009cAsym_res-2 first) with another --alpha" in text
+
+
 def test_one_dataset_per_output_folder(exact_demo, outputs, tmp_path):
     """Others of the same labels, and others of other labels."""
     make_dataset(tmp_path / "same", DemoDesign.tiny(subjects=1, sessions=1, seed=9))
