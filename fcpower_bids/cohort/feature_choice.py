@@ -230,7 +230,10 @@ def read_embedding_facts(labels: Collection[str], settings: Settings) -> dict[st
 
 GRAVE = ("atlas", "nuisance strategy", "band")
 """Preprocessing that changes the numbers of a brain: a model is applied across these only on request."""
-NAMED = ("space", "censoring threshold")
+OTHERWISE = "other choices of the cleaning"
+NAMED = ("space", "censoring threshold", OTHERWISE)
+ELSEWHERE_NAMED = frozenset({"strategy", "high_pass", "low_pass", "filter_order", "padding", "fd_thresh", "min_time"})
+"""Choices of the cleaning that the other entries state, and the least length, which changes no number."""
 
 
 def preprocessing_of(connectome: Connectome) -> dict[str, str]:
@@ -239,12 +242,17 @@ def preprocessing_of(connectome: Connectome) -> dict[str, str]:
     band = facts.get("SoftwareFilters") or "none"
     if isinstance(band, Mapping):
         band = "; ".join(f"{name} {_choices(how)}" for name, how in sorted(band.items()))
+    choices, strategy = cleaning_choices(connectome), str(facts.get("NuisanceStrategy", "unknown"))
+    if str(choices.get("strategy")).startswith(f"{strategy} ("):  # a file of one's own, which has a digest there
+        strategy = choices["strategy"]
+    others = {name.replace("_", "-"): choices[name] for name in sorted(choices.keys() - ELSEWHERE_NAMED)}
     return {
         "atlas": connectome.atlas_name,
-        "nuisance strategy": str(facts.get("NuisanceStrategy", "unknown")),
+        "nuisance strategy": strategy,
         "band": str(band),
         "space": connectome.space,
         "censoring threshold": str(facts.get("CensoringThresholdMillimetres", "none")),
+        OTHERWISE: " ".join(f"--{name} {value}" for name, value in others.items()) or "not stated",
     }
 
 

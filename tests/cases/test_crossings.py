@@ -8,8 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fcpower_bids.demo.dataset import make_dataset
+from fcpower_bids.demo.signals import DemoDesign
 from tests.cases.cohorts import QUICK, read, write_series, write_table
 from tests.cases.people import run, table
+from tests.running import run_app
 
 PEOPLE = tuple(f"sub-{number:03d}" for number in range(1, 41))
 RANDOM = np.random.default_rng(5)
@@ -52,6 +55,31 @@ def test_a_model_of_earlier_data_does_not_stay_where_none_can_be_made(tmp_path):
     assert found.code == 3
     assert "does no better than" in found.err
     assert not models(tmp_path)
+
+
+def test_scans_that_were_cleaned_by_another_file_of_one_name_are_refused_and_other_choices_named(tmp_path):
+    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=8, sessions=1, volumes=90))
+    strategy, out = tmp_path / "mine.yml", {name: tmp_path / name for name in ("out", "other", "filtered")}
+    ways = {"out": ["csf"], "other": ["^global_signal$"], "filtered": ["csf"]}
+    for name, columns in ways.items():
+        strategy.write_text(json.dumps({"methods": "x.", "columns": columns}))
+        more = ("--motion-filter-type", "lp", "--band-stop-min", "6") if name == "filtered" else ()
+        options = ("--atlas", "builtin", "--nprocs", 1, "--min-time", 0, "--strategy", strategy, *more)
+        assert run_app(tmp_path / "in", out[name], *options).code == 0
+    wanted = ("--targets", "planted_score", "--save-models", "--accept-no-skill")
+    found = run(tmp_path / "in", out["out"], "group", *QUICK, *wanted, "--analyses", "prediction")
+    assert found.code == 0, found.err
+    (model,) = (out["out"] / "group" / "models").glob("*fc_model")
+    tables = {}
+    for name, folder in out.items():
+        run("predict", model, folder, "--accept-no-skill")
+        tables[name] = table(folder / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv")
+    assert set(tables["out"]["state"]) == {"predicted"}
+    assert set(tables["out"]["differences"]) == {"n/a"}
+    assert set(tables["other"]["state"]) == {"refused"}
+    assert tables["other"]["reason"].str.contains(r"nuisance strategy mine.yml \(").all()
+    assert set(tables["filtered"]["state"]) == {"predicted"}
+    assert tables["filtered"]["differences"].str.contains("--motion-filter-type lp").all()
 
 
 def test_a_training_scan_is_known_whatever_the_order_of_parcels_and_who_had_no_target_is_none(tmp_path):
