@@ -263,8 +263,8 @@ def group_scans(runs: Sequence[Run]) -> tuple[list[Scan], list[Exclusion]]:
 
 
 def combination_of(settings: Settings) -> str:
-    """How the runs of a scan become one connectome."""
-    return PRESETS[settings.group.preset].combination
+    """How the runs of a scan become one connectome; with ``--equal-minutes`` they are put end to end and cut."""
+    return "concat" if settings.group.equal_minutes else PRESETS[settings.group.preset].combination
 
 
 SCANS, DEGREES = TABLES["scans"], "degrees_of_freedom"

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fcpower_bids import load_cohort
 from fcpower_bids.demo.dataset import make_dataset
 from fcpower_bids.demo.signals import DemoDesign
 from tests.cases.cohorts import QUICK, read, write_series, write_table
@@ -55,6 +56,31 @@ def test_a_model_of_earlier_data_does_not_stay_where_none_can_be_made(tmp_path):
     assert found.code == 3
     assert "does no better than" in found.err
     assert not models(tmp_path)
+
+
+def test_runs_of_one_length_are_put_end_to_end_under_every_preset_and_it_is_said(tmp_path):
+    random, rows, expected = np.random.default_rng(1), [], []
+    (tmp_path / "bids").mkdir()
+    for number, person in enumerate(PEOPLE[:12]):
+        lengths, series = (60, 60 - 5 * (number == 3)), []
+        for run_number, volumes in enumerate(lengths, start=1):
+            values = random.standard_normal((volumes, 6))
+            values[:, 1] += values[:, 0] * (number / 10 if run_number == 1 else -2)
+            np.save(tmp_path / f"{person}_run-{run_number}.npy", values)
+            series.append((values - values.mean(axis=0)) / values.std(axis=0, ddof=1))
+            about = {"participant_id": person, "path": f"{person}_run-{run_number}.npy", "run": run_number}
+            rows.append(about | {"kind": "series", "repetition_time": 2.0})
+        expected.append(np.corrcoef(np.vstack(series)[:115].T)[0, 1])
+    pd.DataFrame(rows).to_csv(tmp_path / "list.tsv", sep="\t", index=False)
+    write_table(tmp_path / "bids" / "participants.tsv", participant_id=PEOPLE[:12], score=SCORE[:12])
+    wanted = ("--targets", "score", "--preset", "paper", "--equal-minutes")
+    found = group(tmp_path, *wanted)
+    assert found.code == 0, found.err
+    assert set(table(tmp_path / "out" / "group" / "scans.tsv")["combination"]) == {"concat"}
+    assert "put end to end" in (tmp_path / "out" / "group" / "CITATION.md").read_text()
+    assert "average" not in found.err
+    loaded = load_cohort(tmp_path / "out", tmp_path / "bids", preset="paper", min_time=0, equal_minutes=True)
+    np.testing.assert_allclose([matrix[0, 1] for matrix in loaded.connectomes], expected, atol=1e-6)
 
 
 def test_scans_that_were_cleaned_by_another_file_of_one_name_are_refused_and_other_choices_named(tmp_path):
