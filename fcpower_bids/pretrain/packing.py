@@ -58,7 +58,8 @@ def find_series(
 ) -> Iterator[Source]:
     """Yield series of an output folder for `pack_corpus`, each with the reason against it, if any. Raises DatasetError.
 
-    What is not to be used need not be there: it leaves a corpus that has it.
+    What is not to be used need not be there: it leaves a corpus that has it. Without families or sites those that the
+    corpus has stay.
     """
     place = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
     for path, reason in sorted(paths.items()):
@@ -70,7 +71,8 @@ def find_series(
         person = entities["sub"]
         facts |= {"id": f"{dataset}/{path.stem.removesuffix(SUFFIX)}", "dataset": dataset, "subject": person}
         facts |= {"session": entities.get("ses"), "space": entities.get("space"), "place": place, **(terms or {})}
-        facts |= {"family": (families or {}).get(person), "site": (sites or {}).get(person)}
+        asked = {"family": families, "site": sites}
+        facts |= {name: labels.get(person) for name, labels in asked.items() if labels is not None}
         yield facts, partial(_refuse, reason) if reason else partial(read_series, path, volumes)
 
 
@@ -200,7 +202,8 @@ def pack_corpus(
     sources = list(recordings)
     pack = _Pack(folder, alpha, atlas)
     pack.admit(sources)
-    pack.forget({(facts["dataset"], facts["place"]) for facts, _ in sources if there}, there)
+    if there:
+        pack.forget(sources, there)
     known = {name: row["sha256"] for name, row in pack.rows.items()}
     with tqdm(disable=None, desc="packing", unit="recording") as bar:
         for prepared in prepare_all(pack.fresh(sources), alpha, known, n_processes):
@@ -253,7 +256,7 @@ class _Pack:
                     f"{metadata['id']} does not have the {len(self.parcel_names or ())} parcels of the corpus in their "
                     f"order ({differing}); one pack holds one parcellation."
                 )
-            text, known = _text(metadata), self.rows.get(metadata["id"], {})
+            text, known = self._text(metadata), self.rows.get(metadata["id"], {})
             elsewhere = "n/a" not in (places := {known.get("place", "n/a"), text["place"]}) and len(places) > 1
             if elsewhere and known["source"] != text["source"]:
                 raise UsageError(
@@ -262,8 +265,18 @@ class _Pack:
                     "corpus and pack again."
                 )
 
-    def forget(self, places: Collection[tuple[str, str]], there: Collection[str]) -> None:
-        """Leave out what came from these outputs and is not there any more."""
+    def _text(self, metadata: Mapping[str, Any]) -> dict[str, str]:
+        """What the table says of a recording; of what nothing is known now, what it said before."""
+        before = self.rows.get(metadata["id"], {})
+        kept = {name: before[name] for name in ("family", "site") if name in before and name not in metadata}
+        return {key: str(metadata.get(key) or "n/a") for key in TEXT_COLUMNS} | kept
+
+    def forget(self, sources: Sequence[Source], there: Collection[str]) -> None:
+        """Leave out what came from these outputs, wherever they lay before, and is not there any more."""
+        places = {(facts["dataset"], facts["place"]) for facts, _ in sources}
+        for facts, _ in sources:
+            if (row := self.rows.get(facts["id"])) and row["source"] == facts["source"] != "n/a":
+                places.add((row["dataset"], row["place"]))
         gone = [
             name for name, row in self.rows.items() if (row["dataset"], row["place"]) in places and name not in there
         ]
@@ -275,7 +288,7 @@ class _Pack:
     def fresh(self, sources: Iterable[Source]) -> Iterator[Source]:
         """Pass over unchanged files; their declarations may have changed."""
         for metadata, load in sources:
-            row, text = self.rows.get(metadata["id"]), _text(metadata)
+            row, text = self.rows.get(metadata["id"]), self._text(metadata)
             times = [row["TR"] if row else np.nan, metadata["repetition_time"]]
             same = row and row["source"] == text["source"] and (times[0] == times[1] or np.isnan(times).all())
             if row and same and text["source"] != "n/a":
@@ -292,7 +305,7 @@ class _Pack:
             self.rows.pop(name, None)  # a former version of it does not stay
             self.waiting.pop(name, None)
             return
-        text = _text(prepared.metadata) | {"sha256": prepared.sha256}
+        text = self._text(prepared.metadata) | {"sha256": prepared.sha256}
         if prepared.series is None or prepared.vector is None:
             self.rows[name].update(text)
             return
@@ -366,7 +379,3 @@ class _Pack:
         digests = {path.name: self.digests.get(path.name) or digest_of(path) for path in files}
         self._write_facts(facts | {"files": digests | {TABLE: digest_of(self.folder / TABLE)}})
         return table
-
-
-def _text(metadata: Mapping[str, Any]) -> dict[str, str]:
-    return {key: str(metadata.get(key) or "n/a") for key in TEXT_COLUMNS}

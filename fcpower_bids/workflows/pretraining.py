@@ -240,6 +240,9 @@ def _pack(settings: Settings, corpus: Path) -> Any:
             f"({', '.join(others[:5])}); remove that folder, or give another one with --corpus."
         )
     people = len(table[["dataset", "subject"]].drop_duplicates())
+    for name, column in (("family", settings.group.family_column), ("site", settings.group.site_column)):
+        if column is None and (table["dataset"][table[name] != "n/a"] == dataset).any():
+            say(f"No --{name}-column is given: the corpus keeps what it has as {name} of everyone.", settings)
     say(f"Corpus: {len(table)} recordings of {people} people in {corpus}", settings)
     return table
 
@@ -278,7 +281,7 @@ def _sources(settings: Settings, door: Selected, atlas: str, dataset: str) -> li
     given = {path.absolute(): Source(path, is_given=True) for path in settings.group.phenotypes}
     tables = [*given.values(), *(table for table in tables_of(settings.bids_dir) if table.path.absolute() not in given)]
     asked = {"families": settings.group.family_column, "sites": settings.group.site_column}
-    labels: dict[str, dict[str, str]] = {"families": {}, "sites": {}}
+    labels: dict[str, dict[str, str]] = {}
     for name, column in asked.items():
         if column is None:
             continue
@@ -288,8 +291,8 @@ def _sources(settings: Settings, door: Selected, atlas: str, dataset: str) -> li
             raise DatasetError(people.conflicts[column])
         there = [str(other) for other in people.frame]
         known = people.frame[column].dropna() if column in there else pd.Series(dtype=object)
-        labels[name] = {str(person).removeprefix("sub-"): shorten(value) for person, value in known.items()}
         if set(known.index) & set(scanned):
+            labels[name] = {str(person).removeprefix("sub-"): shorten(value) for person, value in known.items()}
             continue
         sentence = f"No phenotype table of {settings.bids_dir} has a column {describe_unknown(column, there)}"
         if len(known):

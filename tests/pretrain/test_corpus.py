@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from functools import partial
 
@@ -139,7 +140,7 @@ def test_a_killed_run_goes_on_after_its_last_shard(tmp_path, unpacked, monkeypat
     assert pack_bytes(tmp_path) == pack_bytes(tmp_path, "other")
 
 
-def test_unchanged_tables_are_not_read_again_and_what_is_said_of_them_is_kept_up(tmp_path, tables, monkeypatch):
+def test_unchanged_tables_are_not_read_again_and_what_is_said_of_them_is_kept_up(tmp_path, tables, monkeypatch, capsys):
     assert run_pretrain(tmp_path, quick=PACKED) == 0
     changed = sorted(tables)[3]
     table = pd.read_csv(tables[changed], sep="\t")
@@ -154,6 +155,9 @@ def test_unchanged_tables_are_not_read_again_and_what_is_said_of_them_is_kept_up
     family = packed_table(tmp_path)["family"]
     assert family[sorted(tables)[0]] == 0
     assert family.nunique() == 8
+    assert run_pretrain(tmp_path, quick=PACKED) == 0
+    pd.testing.assert_series_equal(packed_table(tmp_path)["family"], family)
+    assert "the corpus keeps what it has as family" in capsys.readouterr().err
     vectors = load_file(tmp_path / "out" / "corpus" / "teacher-00001.safetensors")["vectors"]
     assert len(vectors) == 1
     kernel = load_file(tmp_path / "out" / "corpus" / "teacher_kernel.safetensors")["kernel"]
@@ -161,6 +165,16 @@ def test_unchanged_tables_are_not_read_again_and_what_is_said_of_them_is_kept_up
     fresh = load_file(tmp_path / "other" / "corpus" / "teacher_kernel.safetensors")["kernel"]
     order = [packed_table(tmp_path).index.get_loc(name) for name in sorted(tables)]
     np.testing.assert_allclose(kernel[np.ix_(order, order)], fresh, rtol=0, atol=2e-7)
+
+
+def test_who_is_gone_leaves_the_corpus_of_a_folder_that_was_moved_too(tmp_path, tables):
+    assert run_pretrain(tmp_path, quick=PACKED) == 0
+    (tmp_path / "out").rename(tmp_path / "moved")
+    shutil.rmtree(tmp_path / "moved" / "sub-03")
+    assert run_pretrain(tmp_path, quick=PACKED, out="moved") == 0
+    packed = pd.read_csv(tmp_path / "moved" / "corpus" / "recordings.tsv", sep="\t", dtype=str)
+    assert sorted(packed["id"]) == sorted(name for name in tables if "sub-03" not in name)
+    assert packed["place"].nunique() == 1
 
 
 IDS = [f"sub-{i:02d}" for i in range(16)]
