@@ -206,6 +206,21 @@ def test_another_model_of_one_name_does_not_take_the_rows_of_the_first(tmp_path)
     pd.testing.assert_frame_equal(predictions(tmp_path, first, "--accept-no-skill"), before)
 
 
+def test_who_is_gone_has_no_prediction_and_no_page_of_it(tmp_path):
+    cohort(tmp_path)
+    assert group(tmp_path, "--targets", "score", "--save-models").code == 0
+    (model,) = models(tmp_path)
+    predictions(tmp_path, model)
+    (tmp_path / "out" / "sub-001_another-model.html").write_text("")
+    pd.read_csv(tmp_path / "list.tsv", sep="\t").iloc[3:].to_csv(tmp_path / "list.tsv", sep="\t", index=False)
+    assert group(tmp_path, "--targets", "score", quick=(*QUICK, "--analyses", "check")).code == 0
+    people = predictions(tmp_path, model)["participant_id"].tolist()
+    assert people == list(PEOPLE[3:])
+    pages = {path.name.partition("_")[0] for path in (tmp_path / "out").glob("sub-*_target-*.html")}
+    assert pages == set(people)
+    assert (tmp_path / "out" / "sub-001_another-model.html").is_file()
+
+
 def test_strata_of_the_folds_are_no_business_of_a_model_of_one_target(tmp_path):
     cohort(tmp_path, dx=["x", "y", "y", "x"] * 10)
     options = ("--targets", "score", "dx", "--save-models", "--stratify", "--accept-no-skill")
