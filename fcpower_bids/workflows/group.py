@@ -76,7 +76,9 @@ from fcpower_bids.transforms.connectomes import describe_unread_remedy
 WITHOUT_TARGETS = frozenset({"fingerprinting", "qc_fc", "spectrum_geometry"})
 PERMUTATIONS = "Permutations"
 """Fact of a sidecar: how many, and why so many."""
-OUTDATED = "not asked for this time; its tables in this folder are of other people, data or choices"
+OTHER_TABLES = "its tables in this folder are of other people, data or choices"
+OUTDATED = f"not asked for this time; {OTHER_TABLES}"
+INTERRUPTED = f"the run ended before it was done anew; {OTHER_TABLES}"
 SCREENS = frozenset({"transform_screen", "spectral_controls"})
 """Analyses that go through all transforms."""
 
@@ -238,6 +240,17 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
     if cohort.alike:  # once more: the check has made one family of two people
         _check_choices(names, cohort, by_atlas, settings)
     keys = [analysis_key({"": cohort}, settings), analysis_key(by_atlas, settings)]
+
+    def write_left_out(rows: list[tuple[str, str, str]], those: Sequence[str], why: str) -> None:
+        """Write why analyses are not there, and which of those that are in the folder are of another cohort."""
+        for name in those:
+            known = name in ANALYSES and (name not in OF_COHORTS or by_atlas)
+            if known and not finished.has(name, keys[name in OF_COHORTS]):
+                rows.append((name, "outdated", why))
+        left_out = Table(pd.DataFrame(rows, columns=list(LEFT_OUT.columns)), LEFT_OUT)
+        write_group_tables(finished.folder, {LEFT_OUT.name: left_out}, settings)
+
+    write_left_out([], finished.names, INTERRUPTED)  # what is true if the run is stopped here
     for name in names:
         if finished.has(name, keys[name in OF_COHORTS]):
             attempts.finish(name)
@@ -264,13 +277,11 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
         raise DatasetError("\n".join(f"{name}: {reason}" for name, reason in reasons.items()))
     rows = [(name, "left out", reason) for name, reason in reasons.items()]
     rows += [(name, "failed", reason) for name, reason in attempts.failed.items()]
-    for name in finished.names:
-        asked = name in names or name not in ANALYSES or (name in OF_COHORTS and not by_atlas)
-        if not asked and not finished.has(name, keys[name in OF_COHORTS]):
-            rows.append((name, "outdated", OUTDATED))
+    others = [name for name in finished.names if name not in names]
+    write_left_out(rows, others, OUTDATED)
+    for name, _, why in rows:
+        if why == OUTDATED:
             say(f"{name}: {OUTDATED}", settings)
-    left_out = Table(pd.DataFrame(rows, columns=list(LEFT_OUT.columns)), LEFT_OUT)
-    write_group_tables(finished.folder, {LEFT_OUT.name: left_out}, settings)
 
 
 def _check_choices(

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids import load_cohort
+from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.demo.dataset import make_dataset
 from fcpower_bids.demo.signals import DemoDesign
 from tests.cases.cohorts import QUICK, read, write_series, write_table
@@ -219,6 +220,24 @@ def test_who_is_gone_has_no_prediction_and_no_page_of_it(tmp_path):
     pages = {path.name.partition("_")[0] for path in (tmp_path / "out").glob("sub-*_target-*.html")}
     assert pages == set(people)
     assert (tmp_path / "out" / "sub-001_another-model.html").is_file()
+
+
+def test_the_page_of_a_run_that_was_stopped_shows_nothing_of_other_people(tmp_path, monkeypatch):
+    cohort(tmp_path)
+    assert "better than chance" in group(tmp_path, "--targets", "score").err
+    page = tmp_path / "out" / "group.html"
+    assert "better than chance" in page.read_text()
+    pd.read_csv(tmp_path / "list.tsv", sep="\t").iloc[10:].to_csv(tmp_path / "list.tsv", sep="\t", index=False)
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(ANALYSES, "prediction", stopped)
+    assert group(tmp_path, "--targets", "score").code == 130
+    found = group(tmp_path, "--reports-only", quick=())
+    assert found.code == 0
+    assert "better than chance" not in found.err + page.read_text()
+    assert "the run ended before it was done anew" in page.read_text()
 
 
 def test_strata_of_the_folds_are_no_business_of_a_model_of_one_target(tmp_path):
