@@ -240,6 +240,8 @@ class _Pack:
         if facts["alpha"] != alpha:
             raise DatasetError(f"{folder} was packed with alpha {facts['alpha']:g}, not {alpha:g}; use another folder.")
         self.parcel_names, self.sha256 = tuple(facts["parcel_names"]), facts.get("sha256", "")
+        if "n/a" not in (atlas, facts["atlas"]) and atlas != facts["atlas"]:
+            raise DatasetError(f"{folder} was packed with {facts['atlas']}, not {atlas}; give another --corpus.")
         self.atlas = facts["atlas"] if atlas == "n/a" else atlas
         if table is not None:
             self.rows = {str(row["id"]): row for row in table.to_dict("records")}  # type: ignore[misc]
@@ -252,9 +254,9 @@ class _Pack:
             self.parcel_names = self.parcel_names or names or None
             if names != (self.parcel_names or ()):
                 differing = ", ".join(sorted(set(names) ^ set(self.parcel_names or ()))[:5]) or "order or number"
-                raise RecordingError(
+                raise DatasetError(
                     f"{metadata['id']} does not have the {len(self.parcel_names or ())} parcels of the corpus in their "
-                    f"order ({differing}); one pack holds one parcellation."
+                    f"order ({differing}); one pack holds one parcellation: give another --corpus."
                 )
             text, known = self._text(metadata), self.rows.get(metadata["id"], {})
             elsewhere = "n/a" not in (places := {known.get("place", "n/a"), text["place"]}) and len(places) > 1
