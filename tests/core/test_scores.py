@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr
 from sklearn import metrics
 
-from fcpower_bids.analyses.importance import haufe_transform
+from fcpower_bids.analyses.prediction import haufe_transform
 from fcpower_bids.core.regression.scores import (
     BINARY_SCORES,
     CONTINUOUS_SCORES,
