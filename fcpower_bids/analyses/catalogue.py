@@ -7,13 +7,12 @@ from typing import Any
 
 from fcpower_bids.analyses import (
     alpha,
+    comparisons,
     curves,
     edges,
-    encoder_comparison,
     fingerprinting,
     prediction,
     qc_fc,
-    sweep,
 )
 from fcpower_bids.analyses.spectrum import controls, geometry, screen
 from fcpower_bids.analyses.study import open_study
@@ -29,8 +28,8 @@ ANALYSES: Mapping[str, Callable[..., dict[str, Table]]] = {
     "spectral_controls": controls.analyse_controls,
     "spectrum_geometry": geometry.analyse_geometry,
     "learning_curves": curves.analyse_learning_curves,
-    "encoder_comparison": encoder_comparison.analyse_encoders,
-    "parcellation_sweep": sweep.analyse_parcellations,
+    "encoder_comparison": comparisons.analyse_encoders,
+    "parcellation_sweep": comparisons.analyse_parcellations,
 }
 FIRST_LOOKS: Mapping[str, Callable[..., Any]] = {
     "prediction": prediction.prepare,
@@ -42,6 +41,6 @@ FIRST_LOOKS: Mapping[str, Callable[..., Any]] = {
     "spectral_controls": controls.prepare,
     "spectrum_geometry": geometry.prepare,
     "learning_curves": curves.prepare,
-    "encoder_comparison": encoder_comparison.prepare,
-    "parcellation_sweep": sweep.prepare,
+    "encoder_comparison": comparisons.prepare_encoders,
+    "parcellation_sweep": comparisons.prepare_parcellations,
 }
