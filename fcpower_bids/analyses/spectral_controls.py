@@ -22,7 +22,7 @@ from fcpower_bids.analyses.features import (
     precision,
     similarity,
 )
-from fcpower_bids.analyses.spectrum.learned_filters import (
+from fcpower_bids.analyses.learned_filters import (
     FORMS,
     N_BINS,
     N_ITERATIONS,

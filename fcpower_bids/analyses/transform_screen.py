@@ -19,7 +19,7 @@ from fcpower_bids.analyses.features import (
     combine_scans,
     transform_features,
 )
-from fcpower_bids.analyses.spectrum.controls import filtered_features, logarithm
+from fcpower_bids.analyses.spectral_controls import filtered_features, logarithm
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import rebuild_connectome
