@@ -37,7 +37,7 @@ from fcpower_bids.analyses.targets import (
 from fcpower_bids.cohort.assembly import describe_join
 from fcpower_bids.cohort.inclusion import TARGET
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.duplicates import (
+from fcpower_bids.core.data_checks import (
     COPIED,
     EXPONENT,
     FAR_FROM_MANY,
@@ -52,10 +52,11 @@ from fcpower_bids.core.duplicates import (
     Swap,
     aligned_correlation,
     misnamed_scans,
+    rank_association,
+    repeated_extremes,
     strange_pairs,
     swapped_scans,
 )
-from fcpower_bids.core.sentinel_codes import rank_association, repeated_extremes
 from fcpower_bids.encoders.checkpoints import TRAINED, UNKNOWN
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.outputs.group import FinishedAnalyses, analysis_key, write_group_tables

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.analyses.features import scans_without_features
 from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.data_checks import group_share
 from fcpower_bids.core.regression.targets import (
     TargetBuilder,
     composite_target,
@@ -21,7 +22,6 @@ from fcpower_bids.core.regression.targets import (
     join_targets,
     residual_target,
 )
-from fcpower_bids.core.sentinel_codes import group_share
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Group
