@@ -30,8 +30,7 @@ from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import ROUNDING, edge_count, rebuild_matrix, vectorise_edges
-from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.core.connectome.spectrum import CLIP_TOLERANCE
+from fcpower_bids.core.connectome.spd import CLIP_TOLERANCE, spectral_power
 from fcpower_bids.core.regression.folds import RECOMMENDED, deal_families, family_numbers
 from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.core.regression.krr import fit_weights, kernel_ridge

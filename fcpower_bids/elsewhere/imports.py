@@ -27,8 +27,7 @@ from fcpower_bids.core.connectome.edges import (
     vectorise_edges,
     without_rounding,
 )
-from fcpower_bids.core.connectome.spd import eigenvalues
-from fcpower_bids.core.connectome.spectrum import spectrum_summary
+from fcpower_bids.core.connectome.spd import eigenvalues, spectrum_summary
 from fcpower_bids.elsewhere.layouts import (
     MATRIX,
     SERIES,

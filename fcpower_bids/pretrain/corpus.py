@@ -31,8 +31,7 @@ from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.connectivity import ParcelError, pearson_connectivity
 from fcpower_bids.core.connectome.edges import edge_count, vectorise_edges
-from fcpower_bids.core.connectome.spd import decompose_series, eigendecompose, spectral_map
-from fcpower_bids.core.connectome.spectrum import power_weights, rank
+from fcpower_bids.core.connectome.spd import decompose_series, eigendecompose, power_weights, rank, spectral_map
 from fcpower_bids.encoders.checkpoints import resolved
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.parallel import begin_worker

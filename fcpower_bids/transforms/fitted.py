@@ -17,10 +17,10 @@ from fcpower_bids.core.connectome.spd import (
     full_rank,
     inverse,
     matrix_log,
+    regularise,
     spectral_map,
     spectral_power,
 )
-from fcpower_bids.core.connectome.spectrum import regularise
 from fcpower_bids.errors import Unfit
 from fcpower_bids.transforms.stateless import FittedTransform, FullRankTransform
 

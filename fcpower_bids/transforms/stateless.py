@@ -20,8 +20,16 @@ from fcpower_bids.core.connectome.connectivity import (
     spread,
     standardise,
 )
-from fcpower_bids.core.connectome.spd import eigendecompose, full_rank, inverse, matrix_log, spectral_power
-from fcpower_bids.core.connectome.spectrum import clip_tolerance, n_clipped, rank
+from fcpower_bids.core.connectome.spd import (
+    clip_tolerance,
+    eigendecompose,
+    full_rank,
+    inverse,
+    matrix_log,
+    n_clipped,
+    rank,
+    spectral_power,
+)
 
 Self = TypeVar("Self", bound="Transform")
 

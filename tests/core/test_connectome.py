@@ -22,11 +22,15 @@ from fcpower_bids.core.connectome.spd import (
     decompose_range,
     eigendecompose,
     matrix_log,
+    n_clipped,
     power_from_series,
+    power_weights,
+    rank,
+    regularise,
     spectral_map,
     spectral_power,
+    spectrum_summary,
 )
-from fcpower_bids.core.connectome.spectrum import n_clipped, power_weights, rank, regularise, spectrum_summary
 
 
 def draw_series(n_volumes=40, n_parcels=6, seed=0):
