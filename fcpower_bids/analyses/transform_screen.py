@@ -30,7 +30,7 @@ from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import TRANSFORMS
-from fcpower_bids.transforms.subspace import FACTOR_ITERATIONS, N_COMPONENTS, SUBSPACES, Subspace
+from fcpower_bids.transforms.fitted import FACTOR_ITERATIONS, N_COMPONENTS, SUBSPACES, Subspace
 
 LOG_EUCLIDEAN = "log_euclidean"
 POWERS = {"power_0.25": 0.25, "power_0.5": 0.5, "power_0.75": 0.75}
