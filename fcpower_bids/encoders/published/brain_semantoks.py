@@ -16,15 +16,16 @@ from torch import Tensor, nn
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.encoders.published.adapters import (
     Block,
+    Columns,
     PublishedEncoder,
     Recipe,
     as_tensor,
     crops,
     fill,
     loader,
+    parcel_order,
     z_scored,
 )
-from fcpower_bids.encoders.published.parcel_orders import Columns, parcel_order
 from fcpower_bids.errors import RecordingError
 
 ATLASES = ("Schaefer400", "TianS3", "Buckner7")

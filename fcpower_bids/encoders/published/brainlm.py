@@ -20,13 +20,14 @@ from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.embedding import Read
 from fcpower_bids.encoders.published.adapters import (
     Block,
+    Columns,
     PublishedEncoder,
     Recipe,
     as_tensor,
     fill,
     loader,
+    match_labels,
 )
-from fcpower_bids.encoders.published.parcel_orders import Columns, match_labels
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.store import load_json, write_text
 
