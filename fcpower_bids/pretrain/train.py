@@ -49,8 +49,7 @@ from fcpower_bids.pretrain.engine import (
     handled,
     make_optimizer,
 )
-from fcpower_bids.pretrain.judgement import judge
-from fcpower_bids.pretrain.selection import VIEWS, Choice, ExternalCohort, choose_checkpoint, divide, write_card
+from fcpower_bids.pretrain.judgement import VIEWS, Choice, ExternalCohort, choose_checkpoint, divide, judge, write_card
 from fcpower_bids.schema import TABLES
 from fcpower_bids.store import atomic, digest_of, load_json, replace_folder, write_text
 
@@ -76,7 +75,7 @@ class Pretrained:  # not frozen: Lightning takes apart what comes back
     folder: Path  # the model, for ``load_encoder("fbert", folder)``
     step: int  # step of the chosen checkpoint
     last_step: int
-    # selected, confirmed, optimism: see `fcpower_bids.pretrain.selection.Choice`; None where too few people
+    # selected, confirmed, optimism: see `fcpower_bids.pretrain.judgement.Choice`; None where too few people
     # were held out to choose
     selected: float | None
     confirmed: float | None

@@ -131,7 +131,7 @@ def pretrain_config(settings: Settings) -> Any:
 def _read_probe(settings: Settings, out: Path, cohorts: list[Any]) -> str:
     """Read the cohort of ``probe`` into a list, and return what it is called."""
     from fcpower_bids.notebook import load_cohort  # only the probe needs it, as the others
-    from fcpower_bids.pretrain.selection import ExternalCohort
+    from fcpower_bids.pretrain.judgement import ExternalCohort
 
     check_input_folder(out)
     tables = people_tables(out)

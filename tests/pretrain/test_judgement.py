@@ -13,7 +13,7 @@ from scipy import stats
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.pretrain.engine import EVALUATION, draw_batch
-from fcpower_bids.pretrain.selection import TRAIN, split_families
+from fcpower_bids.pretrain.judgement import TRAIN, split_families
 from tests.command import main
 from tests.pretrain.conftest import made_recordings
 from tests.pretrain.outputs import QUICK, plant_outputs

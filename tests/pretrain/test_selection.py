@@ -21,7 +21,7 @@ from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import CheckpointError, find_in_training, read_config
 from fcpower_bids.outputs.tables import read_series
 from fcpower_bids.pretrain.corpus import open_pack
-from fcpower_bids.pretrain.selection import (
+from fcpower_bids.pretrain.judgement import (
     CONFIRM,
     REPEATS,
     SELECT,
