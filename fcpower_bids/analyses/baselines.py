@@ -16,9 +16,9 @@ from fcpower_bids.analyses.study import Study
 from fcpower_bids.analyses.targets import Target, build_once, covariate_columns, join_target_builders, site_columns
 from fcpower_bids.core.arrays import FloatArray, Labels, Rows
 from fcpower_bids.core.differences import largest_of_permutations, largest_standardised
-from fcpower_bids.core.regression.krr import Regression
-from fcpower_bids.core.regression.scores import score_predictions, scores_within
-from fcpower_bids.core.regression.targets import (
+from fcpower_bids.core.krr import Regression
+from fcpower_bids.core.scores import score_predictions, scores_within
+from fcpower_bids.core.targets import (
     TargetBuilder,
     fixed_target,
     join_targets,

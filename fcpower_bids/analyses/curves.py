@@ -18,10 +18,10 @@ from fcpower_bids.analyses.scan_parts import ScanLength, choose_minutes, length_
 from fcpower_bids.analyses.study import Study, open_study, plan_scan_blocks
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.differences import subject_bootstrap
+from fcpower_bids.core.folds import Fold
 from fcpower_bids.core.identification import Identification, identify, units_of
-from fcpower_bids.core.regression.folds import Fold
-from fcpower_bids.core.regression.krr import BlockRidge, Regression
-from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.core.krr import BlockRidge, Regression
+from fcpower_bids.core.nested import NestedResult
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table, tabulate

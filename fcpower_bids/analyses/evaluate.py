@@ -19,13 +19,13 @@ from fcpower_bids.analyses.study import Study
 from fcpower_bids.analyses.targets import Target
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.differences import adjust_p_values, corrected_resampled_t
-from fcpower_bids.core.regression.folds import Fold, PredictionPreset
-from fcpower_bids.core.regression.kernels import correlation_kernel
-from fcpower_bids.core.regression.krr import BlockRidge, Regression, grid_of, kernel_ridge
-from fcpower_bids.core.regression.nested import NestedResult, Outcome, merge_folds, nested_cv
-from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe, standard_kernel
-from fcpower_bids.core.regression.scores import BINARY_SCORES, CONTINUOUS_SCORES, Training, score_predictions
-from fcpower_bids.core.regression.targets import TargetBuilder
+from fcpower_bids.core.folds import Fold, PredictionPreset
+from fcpower_bids.core.kernels import correlation_kernel
+from fcpower_bids.core.krr import BlockRidge, Regression, grid_of, kernel_ridge
+from fcpower_bids.core.nested import NestedResult, Outcome, merge_folds, nested_cv
+from fcpower_bids.core.probe import PRIMAL_WIDTH, LinearProbe, standard_kernel
+from fcpower_bids.core.scores import BINARY_SCORES, CONTINUOUS_SCORES, Training, score_predictions
+from fcpower_bids.core.targets import TargetBuilder
 from fcpower_bids.errors import Unfit
 from fcpower_bids.parallel import map_tasks
 from fcpower_bids.progress import track

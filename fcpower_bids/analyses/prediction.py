@@ -48,12 +48,12 @@ from fcpower_bids.analyses.sites import (
 from fcpower_bids.analyses.study import Study, changes_features, open_study
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.edges import edge_names, rebuild_matrix
+from fcpower_bids.core.folds import folds_table
 from fcpower_bids.core.identification import disattenuated_ceiling, split_half_reliability
-from fcpower_bids.core.regression.folds import folds_table
-from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
-from fcpower_bids.core.regression.krr import check_memory, fit_in_sample
-from fcpower_bids.core.regression.nested import NestedResult
-from fcpower_bids.core.regression.probe import standard_kernel
+from fcpower_bids.core.kernels import PANEL, FeatureSource
+from fcpower_bids.core.krr import check_memory, fit_in_sample
+from fcpower_bids.core.nested import NestedResult
+from fcpower_bids.core.probe import standard_kernel
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Blocks, Cohort, Table, tabulate
 from fcpower_bids.schema import TABLES

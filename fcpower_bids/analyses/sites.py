@@ -13,9 +13,9 @@ from fcpower_bids.analyses.evaluate import make_solver
 from fcpower_bids.analyses.features import Representation
 from fcpower_bids.analyses.study import Study, changes_features
 from fcpower_bids.core.arrays import FloatArray, Labels, Rows
-from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
-from fcpower_bids.core.regression.krr import Regression
-from fcpower_bids.core.regression.scores import site_scores, weighted_score
+from fcpower_bids.core.kernels import PANEL, FeatureSource
+from fcpower_bids.core.krr import Regression
+from fcpower_bids.core.scores import site_scores, weighted_score
 from fcpower_bids.records import Table, tabulate
 
 SMALLEST_SITE = 3

@@ -35,9 +35,9 @@ from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import in_range, power_weights, regularise, spectral_map
-from fcpower_bids.core.regression.kernels import FeatureSource, linear_kernel
-from fcpower_bids.core.regression.krr import Regression, kernel_ridge
-from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.core.kernels import FeatureSource, linear_kernel
+from fcpower_bids.core.krr import Regression, kernel_ridge
+from fcpower_bids.core.nested import NestedResult
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table, tabulate

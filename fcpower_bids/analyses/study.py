@@ -37,8 +37,7 @@ from fcpower_bids.analyses.targets import (
     site_labels,
 )
 from fcpower_bids.core.arrays import FloatArray, Labels, Rows
-from fcpower_bids.core.identification import units_of
-from fcpower_bids.core.regression.folds import (
+from fcpower_bids.core.folds import (
     PRESETS,
     Fold,
     PredictionPreset,
@@ -51,7 +50,8 @@ from fcpower_bids.core.regression.folds import (
     partition,
     replicated_folds,
 )
-from fcpower_bids.core.regression.targets import TargetBuilder, leave_nothing, permuted_rows
+from fcpower_bids.core.identification import units_of
+from fcpower_bids.core.targets import TargetBuilder, leave_nothing, permuted_rows
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fcpower_bids.analyses.features import scans_without_features
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.data_checks import group_share
-from fcpower_bids.core.regression.targets import (
+from fcpower_bids.core.targets import (
     TargetBuilder,
     composite_target,
     encode_binary,

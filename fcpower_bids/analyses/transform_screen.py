@@ -23,9 +23,9 @@ from fcpower_bids.analyses.spectral_controls import filtered_features, logarithm
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import rebuild_connectome
-from fcpower_bids.core.regression.kernels import FeatureSource
-from fcpower_bids.core.regression.krr import Regression
-from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.core.kernels import FeatureSource
+from fcpower_bids.core.krr import Regression
+from fcpower_bids.core.nested import NestedResult
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings

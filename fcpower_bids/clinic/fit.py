@@ -30,10 +30,10 @@ from fcpower_bids.cohort.recordings import selected_of
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import rebuild_matrix
 from fcpower_bids.core.connectome.spd import connectome_summary
-from fcpower_bids.core.regression.krr import LAST_DECADE, decades
-from fcpower_bids.core.regression.nested import score_penalties
-from fcpower_bids.core.regression.probe import ModelArrays, predict_from_arrays, ridge_model_arrays
-from fcpower_bids.core.regression.scores import best_penalty
+from fcpower_bids.core.krr import LAST_DECADE, decades
+from fcpower_bids.core.nested import score_penalties
+from fcpower_bids.core.probe import ModelArrays, predict_from_arrays, ridge_model_arrays
+from fcpower_bids.core.scores import best_penalty
 from fcpower_bids.errors import DatasetError, FcPowerError, Unfit
 from fcpower_bids.outputs.group import Attempts, find_table
 from fcpower_bids.outputs.tables import plain, read_connectome, read_table, write_declared, write_json

@@ -31,7 +31,7 @@ from fcpower_bids.cohort.people import Source, load_people, tables_of
 from fcpower_bids.cohort.recordings import describe_nothing_left, selected
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import connectome_summary, spectral_power
-from fcpower_bids.core.regression.probe import predict_from_arrays
+from fcpower_bids.core.probe import predict_from_arrays
 from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError, Unfit
 from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import people_tables

@@ -22,11 +22,11 @@ from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import power_from_series
+from fcpower_bids.core.folds import PAPER, replicated_folds
 from fcpower_bids.core.identification import identify
-from fcpower_bids.core.regression.folds import PAPER, replicated_folds
-from fcpower_bids.core.regression.kernels import normalise_rows
-from fcpower_bids.core.regression.nested import nested_cv
-from fcpower_bids.core.regression.probe import LinearProbe
+from fcpower_bids.core.kernels import normalise_rows
+from fcpower_bids.core.nested import nested_cv
+from fcpower_bids.core.probe import LinearProbe
 from fcpower_bids.encoders.checkpoints import NO, ModelCard, find_in_training, people_digests
 from fcpower_bids.encoders.embedding import SeriesEncoder
 from fcpower_bids.encoders.fbert import FBert

@@ -14,7 +14,7 @@ from fcpower_bids.analyses.qc_fc import analyse_qc_fc, edge_distances
 from fcpower_bids.core.connectome.connectivity import average_connectivity
 from fcpower_bids.core.connectome.edges import rebuild_matrix
 from fcpower_bids.core.connectome.spd import eigendecompose, power_weights, spectral_map
-from fcpower_bids.core.regression.targets import permuted_rows
+from fcpower_bids.core.targets import permuted_rows
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 from tests.command import main

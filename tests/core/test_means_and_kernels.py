@@ -23,7 +23,7 @@ from fcpower_bids.core.alignment import (
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import eigendecompose, matrix_log
-from fcpower_bids.core.regression.kernels import correlation_kernel, linear_kernel, power_features
+from fcpower_bids.core.kernels import correlation_kernel, linear_kernel, power_features
 from fcpower_bids.transforms.fitted import MEANS, FactorAnalysis, riemannian_mean, whiten, whitening
 
 quick = settings(max_examples=30, deadline=None, derandomize=True)

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.regression.folds import Fold, check_folds
-from fcpower_bids.core.regression.krr import DECADES, LAST_DECADE, Regression, Sides, Split, decades
-from fcpower_bids.core.regression.scores import (
+from fcpower_bids.core.folds import Fold, check_folds
+from fcpower_bids.core.krr import DECADES, LAST_DECADE, Regression, Sides, Split, decades
+from fcpower_bids.core.scores import (
     NEEDS_TRAINING,
     Training,
     best_penalty,
@@ -21,7 +21,7 @@ from fcpower_bids.core.regression.scores import (
     score_predictions,
     selection_scores,
 )
-from fcpower_bids.core.regression.targets import TargetBuilder
+from fcpower_bids.core.targets import TargetBuilder
 from fcpower_bids.errors import Unfit
 
 GAIN = 1e-4

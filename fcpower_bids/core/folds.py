@@ -262,7 +262,7 @@ class PredictionPreset:
     target: str
     covariates: tuple[str, ...]  # regressed from the target on the training rows
     # whether these are multiples of the kernel's mean diagonal, in a grid that goes on where the best lies at its edge
-    # (`core.regression.penalties`)
+    # (`core.krr`)
     relative_penalties: bool = False
     # whether the inner folds hold out sites where the outer ones do: the penalty is chosen for a new site
     inner_by_site: bool = False
