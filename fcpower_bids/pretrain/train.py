@@ -48,6 +48,7 @@ from fcpower_bids.pretrain.engine import (
     draw_batch,
     handled,
     make_optimizer,
+    windows_that_fit,
 )
 from fcpower_bids.pretrain.judgement import VIEWS, Choice, ExternalCohort, choose_checkpoint, divide, judge, write_card
 from fcpower_bids.schema import TABLES
@@ -157,7 +158,9 @@ class _Run:
         processes.first_only(self._admit_probe)
         self.model = config.model_config(len(corpus.parcel_names)).build(config.seed)
         wrapped, self.optimizer = fabric.setup(self.model, make_optimizer(self.model, config, fabric.device))
-        self.gradient = Gradient(fabric, wrapped.train(), LOSSES[config.loss], config.microbatch)
+        fitting = windows_that_fit(config, self.model.config, fabric.device)
+        chunk = -processes.agree(-fitting)  # the least of all processes, which must take the same path
+        self.gradient = Gradient(fabric, wrapped.train(), LOSSES[config.loss], chunk)
         fingerprint = hashlib.sha256(f"{config.fingerprint()} {corpus.sha256} {not config.probe}".encode()).hexdigest()
         self.folder = RunFolder(output, fingerprint)
         self.step = self.folder.resume(self.model, self.optimizer, config.steps)
