@@ -126,7 +126,7 @@ def score_columns(name: str, observed: FloatArray, predicted: FloatArray, sites:
 
 
 def _scores(solver: Regression, study: Study, target: Target, name: str) -> FloatArray:
-    known, exchange = np.flatnonzero(target.known), study.protocol.exchange
+    known, exchange = np.flatnonzero(target.known), study.exchange
     orders = list[Rows | None]([None])
     for among in exchange.orders(target, choose_permutations(study)[0]):
         order = np.arange(target.known.size)  # only people who have the target change places
@@ -138,7 +138,7 @@ def _scores(solver: Regression, study: Study, target: Target, name: str) -> Floa
     results = (
         cross_validate(solver, study, columns=build_once(builder), folds=study.first_repeat) for builder in builders
     )
-    sites, by_chunk = study.protocol.scored_within, []
+    sites, by_chunk = study.scored_within, []
     for result in results:  # all predictions of each column together, with the error of an AUC: (2, m)
         both = np.concatenate(result.observed), np.concatenate(result.predicted)
         within = None if sites is None else sites[np.concatenate([fold.test for fold in result.folds])]
@@ -229,7 +229,7 @@ class Baselines:
     """Collects what is predicted without a scan, and what each entry adds."""
 
     def __init__(self, study: Study) -> None:
-        self.study, self.sites = study, study.protocol.scored_within
+        self.study, self.sites = study, study.scored_within
         self._rows: list[dict[str, Any]] = []
         self._null: list[dict[str, Any]] = []
         self._known = {target.name: find_known(study, target) for target in study.targets}
@@ -241,7 +241,7 @@ class Baselines:
             site: Known | None = None
             if not known.names:
                 continue
-            exchange = self.study.protocol.exchange
+            exchange = self.study.exchange
             columns, labels = [share.column for share in exchange.shares(target.name)], exchange.sites_of(target.name)
             if (
                 columns and labels is not None and self.sites is None
@@ -332,7 +332,7 @@ class Baselines:
             number = min(number, MOST_PERMUTATIONS)
         if not number:
             return target.build()
-        rows, exchange = np.flatnonzero(target.known), self.study.protocol.exchange
+        rows, exchange = np.flatnonzero(target.known), self.study.exchange
         values = target.measures[rows]
         given = known.columns
         if self.sites is not None:  # their levels stay where they are, and say nothing of the other columns
@@ -413,7 +413,7 @@ def find_known(study: Study, target: Target) -> Known:
         place = sum(name in (*declared, *called) for name, _ in candidates)
         candidates.insert(place, (MOTION, rank))
         candidates += [(MOTION, rank**2), *([(MOTION, motion)] if MOTION not in declared else []), (MOTION, log)]
-    sites = study.protocol.scored_within
+    sites = study.scored_within
     groups = [np.ones(n, dtype=bool)] if sites is None else [sites == site for site in np.unique(sites)]
     chosen: list[tuple[str, FloatArray]] = []
     for name, columns in candidates:

@@ -267,7 +267,7 @@ def correct_within(frame: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 def comparison_facts(study: Study) -> dict[str, Any]:
     """Say, for a sidecar, how representations are compared, and warn of test sets that are too small to say much."""
     smallest = min(fold.test.size for fold in study.folds)
-    if smallest >= SMALL_FOLD or study.protocol.held_out:
+    if smallest >= SMALL_FOLD or study.held_out:
         return {"Rule": RULE}
     return {
         "Rule": RULE,

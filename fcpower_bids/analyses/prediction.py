@@ -98,7 +98,7 @@ def tabulate_people(study: Study, results: Results, facts: Mapping[str, Any]) ->
 
 def tabulate_folds(study: Study, facts: Mapping[str, Any]) -> Table:
     """Return ``folds``, made fold by fold."""
-    names, labels, spec = np.array(study.people.names, dtype=object), study.protocol.labels, TABLES["folds"]
+    names, labels, spec = np.array(study.people.names, dtype=object), study.labels, TABLES["folds"]
     named = any(tuple(map(str, numbers)) != label for numbers, label in labels.items())
 
     def frames() -> Iterator[pd.DataFrame]:
@@ -157,7 +157,7 @@ def analyse_prediction(cohort: Cohort, settings: Settings) -> dict[str, Table]:
 
 def _summarise(tables: dict[str, Table], null: list[dict[str, Any]], study: Study) -> Table:
     """One row per target and representation; everything in it follows from the other tables."""
-    p_values, within = null_p_values(null), scores_within_sites(tables) if study.protocol.held_out else None
+    p_values, within = null_p_values(null), scores_within_sites(tables) if study.held_out else None
     pooled = dict(iter(tables["prediction_pooled"].frame.groupby(["target", "representation"], sort=False)))
     rows = []
     for (target, representation), part in tables["prediction"].frame.groupby(["target", "representation"], sort=False):

@@ -123,7 +123,7 @@ def test_training_subsets_are_nested_seeded_and_keep_inner_folds(cohort):
 def test_the_small_kernel_predicts_as_the_large_one(cohort):
     more = {"covariates": ("age",), "targets": (*TARGETS["targets"], "g=memory,speed,planted_score")}
     study = open_study(cohort, choose(**TARGETS | more))
-    study = study.on_folds(shrink_folds(study.folds[:5], 20, 0))
+    study = dataclasses.replace(study, folds=shrink_folds(study.folds[:5], 20, 0))
     representation = next(iter(study.representations()))
     solver = make_solver(representation, study.preset)
     block = cross_validate_smaller(solver, representation.similarity(), study)
