@@ -243,9 +243,7 @@ class Baselines:
                 continue
             exchange = self.study.exchange
             columns, labels = [share.column for share in exchange.shares(target.name)], exchange.sites_of(target.name)
-            if (
-                columns and labels is not None and self.sites is None
-            ):  # the target goes with sites that are not held out
+            if columns and labels is not None and self.sites is None:  # it goes with sites that are not held out
                 indicators = (labels[:, None] == np.unique(labels)[1:]).astype(float)
                 site = Known(tuple(dict.fromkeys(columns)), indicators)
             predictions = self._predict(solver, target, known, None if given else site)
@@ -253,13 +251,8 @@ class Baselines:
             alone = [name for name in described if name != STACKED]
             over = max(alone, key=lambda name: float(described[name]["value"]))
             about = {"target": target.name, "n_people": int(target.known.sum())}
-            row = {
-                **about,
-                "model": STACKED,
-                "representation": entry,
-                "known": ", ".join(known.names),
-                **described[STACKED],
-            }
+            row = about | {"model": STACKED, "representation": entry, "known": ", ".join(known.names)}
+            row |= described[STACKED]
             row |= {gain: row[column] - described[over][column] for gain, column in GAINS.items()}
             if not any(earlier["target"] == target.name for earlier in self._rows):
                 names = {KNOWN: ", ".join(known.names), SITE: ", ".join(site.names) if site else ""}

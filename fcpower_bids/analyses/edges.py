@@ -81,13 +81,8 @@ class Question:
             statistic = replace(statistic, t=statistic.t / tests.inflation, spread=statistic.spread * tests.inflation)
             p = np.full(p.shape, np.nan)
         effect = dict(zip(("effect", "ci_low", "ci_high"), self.effect(statistic), strict=True))
-        columns = {
-            "measure": R if self.positive is None else D,
-            **effect,
-            "t": tests.t,
-            "df": tests.statistic.df,
-            "p": p,
-        }
+        columns = {"measure": R if self.positive is None else D, **effect, "t": tests.t}
+        columns |= {"df": tests.statistic.df, "p": p}
         return columns | {"p_permutation": tests.p_permutation, "p_family_wise": tests.p_family_wise}
 
 

@@ -243,13 +243,7 @@ def compare(
             differences = np.where(np.abs(differences) < ROUNDING, 0.0, differences)
             test = corrected_resampled_t(differences[some], n_train, [len(people) for people in tested], tested)
             row: dict[str, Any] = {"target": target.name, "representation": first, "reference": reference}
-            row |= {
-                "score": score,
-                **vars(test),
-                "mean_difference": test.mean,
-                "ci_low": test.low,
-                "ci_high": test.high,
-            }
+            row |= {"score": score, **vars(test)}
             row |= {"n_folds": len(differences), "n_skipped": test.n_skipped + int((~some).sum())}
             row |= {"sd_difference": float(pd.Series(differences).std()), "folds_won": int((differences > 0).sum())}
             rows.append(row)

@@ -37,7 +37,7 @@ from fcpower_bids.analyses.evaluate import (
     pooled_scores,
     predictions_by_repeat,
 )
-from fcpower_bids.analyses.features import EMBEDDING, Representation, count_trained, has_series, mark_rows
+from fcpower_bids.analyses.features import Representation, count_trained, encoder_of, has_series, mark_rows
 from fcpower_bids.analyses.scan_parts import cut_scans, first_half, second_half
 from fcpower_bids.analyses.sites import (
     harmonisation_facts,
@@ -190,11 +190,7 @@ def tabulate_reliability(study: Study, results: Results) -> dict[str, Table]:
         try:
             for part in (first_half, second_half):
                 (half,) = cut_scans(study.cohort, [part], "FC of half scans", study.settings)
-                connectomes = (
-                    representation
-                    for representation in study.representations(half)
-                    if not representation.name.startswith(EMBEDDING)
-                )
+                connectomes = (made for made in study.representations(half) if not encoder_of(made.name))
                 halves.append(evaluate(study, connectomes, "{} of half scans"))
         except Unfit as error:
             facts["HalvesLeftOut"] = str(error)

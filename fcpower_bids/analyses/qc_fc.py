@@ -124,11 +124,7 @@ def people_with_motion(cohort: Cohort) -> tuple[list[str], list[Rows], FloatArra
 
 def _edge_representations(cohort: Cohort, groups: list[Rows], settings: Settings) -> Iterator[Representation]:
     wanted = [name for name in expand_names(cohort, settings) if not encoder_of(name)]
-    return (
-        representation
-        for representation in build_representations(cohort, groups, wanted, settings)
-        if representation.is_edges
-    )
+    return (made for made in build_representations(cohort, groups, wanted, settings) if made.is_edges)
 
 
 @dataclass(frozen=True, eq=False)

@@ -54,15 +54,11 @@ def cut_scans(cohort: Cohort, parts: Sequence[Part], label: str, settings: Setti
                 of_part[scan] = vectorise_edges(pearson_connectivity(series[cut]), weighted=False)
         except Unfit as error:
             raise Unfit(f"A part of a scan of {person} has no connectome. {error}") from error
-    return [
-        dataclasses.replace(
-            cohort,
-            scans=cohort.scans.assign(volumes=of_part, n_runs=1),
-            edges=connectomes,
-            series=cut_series(cohort, part),
-        )
-        for part, of_part, connectomes in zip(parts, volumes, edges, strict=True)
-    ]
+    cohorts = []
+    for part, of_part, connectomes in zip(parts, volumes, edges, strict=True):
+        scans = cohort.scans.assign(volumes=of_part, n_runs=1)
+        cohorts.append(dataclasses.replace(cohort, scans=scans, edges=connectomes, series=cut_series(cohort, part)))
+    return cohorts
 
 
 LENGTHS = (1.2, 2.4, 4.8, 9.6, 19.2, 38.4, 76.8)

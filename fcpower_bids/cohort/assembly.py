@@ -151,15 +151,8 @@ def load_cohort(settings: Settings) -> Cohort:
             "same."
         )
     reference, about_reference = _read_reference(chosen, parcels, {*edges.contents}, settings)
-    notes += [
-        *about_reference,
-        *facts.notes,
-        *about_folds,
-        *about_series,
-        *phenotypes.notes,
-        *columns.notes,
-        *describe_sets(settings.group),
-    ]
+    notes += [*about_reference, *facts.notes, *about_folds, *about_series]
+    notes += [*phenotypes.notes, *columns.notes, *describe_sets(settings.group)]
     return Cohort(
         scans=table,
         edges=assemble_edges(scans, edges, kept_parcels, settings),

@@ -391,9 +391,7 @@ def exclude_by_quality(
             return "its mean framewise displacement is not known, and --max-mean-fd asks for it"
         if limit is not None and its.mean_fd > limit:
             return f"mean framewise displacement {its.mean_fd:.3f} mm, more than --max-mean-fd {limit:g} mm"
-        path = series_file(
-            connectome.beside(TIMESERIES)
-        )  # one that is not there only keeps analyses of scan length from all
+        path = series_file(connectome.beside(TIMESERIES))  # without it nobody has analyses of scan length
         try:
             return f"{path.name} is cut short: {REMEDY}" if path.is_file() and is_cut_short(path) else ""
         except OSError as error:

@@ -221,7 +221,7 @@ def _gather(output_dir: Path) -> Selected:
         if state == DONE:
             there.append(connectome)
         else:
-            left_out.append(LeftOut(connectome.entities, connectome.atlas_name, state, reason, connectome=connectome))
+            left_out.append(_leave_out(connectome, state, reason))
     runs: dict[tuple[Entities, str], list[Connectome]] = {}
     for run in (connectome for connectome in there if connectome.entity("run") is not None):
         runs.setdefault((drop(run.entities, ("run",)), run.atlas_name), []).append(run)
@@ -230,7 +230,7 @@ def _gather(output_dir: Path) -> Selected:
             continue
         names = " and ".join(f"run-{run.entity('run')}" for run in runs[whole.entities, whole.atlas_name])
         reason = f"by its name it is the combination of {names}, which take part"
-        left_out.append(LeftOut(whole.entities, whole.atlas_name, COMBINED, reason, connectome=whole))
+        left_out.append(_leave_out(whole, COMBINED, reason))
         there.remove(whole)
     folders = known_folders(output_dir)
     left_out = [
@@ -309,28 +309,21 @@ def decide(gathered: Selected, path: Path | None) -> Selected:
             reason = f"{which}{path.name} {ABSENT}"
             absent.append(Exclusion(f"sub-{decision.wanted['sub']}", session, what, reason))
     accepted, doubtful = (frozenset(paths - rejected.keys()) for paths in taking_part.values())
-    left_out = tuple(
-        LeftOut(
-            connectome.entities, connectome.atlas_name, REJECTED, rejected[connectome.path], connectome.site, connectome
-        )
-        for connectome in gathered.connectomes
-        if connectome.path in rejected
-    )
-    kept = tuple(connectome for connectome in gathered.connectomes if connectome.path not in rejected)
+    kept = tuple(scan for scan in gathered.connectomes if scan.path not in rejected)
+    others = (scan for scan in gathered.connectomes if scan.path in rejected)
+    left_out = tuple(_leave_out(scan, REJECTED, rejected[scan.path]) for scan in others)
     return Selected(kept, gathered.left_out + left_out, tuple(absent), accepted, doubtful)
 
 
-def _quality_facts(connectome: Connectome) -> dict[str, Any]:
-    """The sidecar of the quality table; nothing where it is not there or damaged, for which the scan is left out."""
-    path = connectome.beside(QUALITY).with_suffix(".json")
-    with suppress(DatasetError):
-        return read_json(path)
-    return {}
+def _leave_out(scan: Connectome, state: str, reason: str) -> LeftOut:
+    return LeftOut(scan.entities, scan.atlas_name, state, reason, scan.site, scan)
 
 
 def source_of(connectome: Connectome) -> str:
     """Name of the dataset that a recording was made from; empty where its sidecar does not say."""
-    sources = _quality_facts(connectome).get("Sources") or [""]
+    sources: Any = [""]
+    with suppress(DatasetError):  # it is not there or damaged, for which the scan is left out
+        sources = read_json(connectome.beside(QUALITY).with_suffix(".json")).get("Sources") or sources
     return str(sources[0]).partition(":")[2].partition(":")[0] if isinstance(sources, list) else ""
 
 
@@ -400,12 +393,8 @@ def tabulate_recordings(output_dir: Path) -> pd.DataFrame:
         with suppress(DatasetError):  # the group level leaves it out, and says why
             cautions = cautions_of(connectome) if state == DONE else None
         verdict = UNUSABLE if state != DONE else None if cautions is None else CAUTION if cautions else SOUND
-        known = (
-            verdict,
-            " ".join(cautions or ()) or None,
-            source_of(connectome),
-            digest_choices(cleaning_choices(connectome)),
-        )
+        made = source_of(connectome), digest_choices(cleaning_choices(connectome))
+        known = (verdict, " ".join(cautions or ()) or None, *made)
         figures = (quality.mean_fd, quality.seconds, quality.volumes)
         path = connectome.path.relative_to(output_dir).as_posix()
         rows.append((connectome.recording, connectome.atlas_name, path, state, reason or None, *known, *figures))

@@ -285,16 +285,9 @@ def loader(
             if here:
                 files[file] = here[0]
         encoder = build(recipe, path, files, size or ours)
-        encoder = replace(
-            encoder,
-            source={
-                "weights": path.name,
-                "sha256": digest_of(path),
-                "aux_sha256": {file: digest_of(extra) for file, extra in files.items()},
-            },
-            protocol=protocol,
-            allow_missing_parcels=allow_missing_parcels,
-        )
+        further = {file: digest_of(extra) for file, extra in files.items()}
+        source = {"weights": path.name, "sha256": digest_of(path), "aux_sha256": further}
+        encoder = replace(encoder, source=source, protocol=protocol, allow_missing_parcels=allow_missing_parcels)
         return ready(encoder, parcel_names)
 
     return load

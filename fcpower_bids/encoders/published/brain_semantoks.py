@@ -169,9 +169,7 @@ class BrainSemantoks(nn.Module):
 
     def tokens(self, i: int, network: Tensor) -> Tensor:
         """Series of network i (B, parcels, volumes) to its tokens (B, patches, d)."""
-        patches = network.unflatten(2, (self.size.patches, self.size.patch)).transpose(
-            1, 2
-        )  # (B, patches, parcels, 20)
+        patches = network.unflatten(2, (self.size.patches, self.size.patch)).transpose(1, 2)
         tokenizer = self.network_tokenizers["schaefer400"][i]  # type: ignore[index]
         out: Tensor = tokenizer(patches.flatten(0, 1)).unflatten(0, patches.shape[:2])
         return out
