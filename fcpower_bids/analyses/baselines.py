@@ -181,9 +181,8 @@ class Added:
     """What a representation adds to the best predictor without a scan."""
 
     over: str  # that predictor in words
-    # alone, together: scores as a sentence shows them, of which the gain is the difference
-    alone: float
-    together: float
+    alone: float  # its score, as a sentence shows it
+    together: float  # that with the representation: the gain is the difference
     p: float  # NaN without permutations
     adds: bool
 

@@ -101,14 +101,13 @@ def evaluate(study: Study, representations: Iterable[Representation], label: str
     }
 
 
-def cross_validate_anew(fit: Callable[[Sequence[Rows]], Iterable[Regression]], study: Study) -> NestedResult:
+def cross_validate_anew(fit: Callable[[Rows], Regression], study: Study, label: str) -> NestedResult:
     """Predict as `cross_validate`, with features fitted to the training people of every outer fold, inner folds too."""
     folds: dict[bytes, list[Fold]] = {}
     for fold in study.folds:
         folds.setdefault(np.sort(fold.train).tobytes(), []).append(fold)
-    solvers = fit([group[0].train for group in folds.values()])
-    pairs = zip(folds.values(), solvers, strict=True)
-    return merge_folds([cross_validate(solver, study, folds=group) for group, solver in pairs])
+    groups = track(folds.values(), f"folds of {label}", study.settings, len(folds))
+    return merge_folds([cross_validate(fit(group[0].train), study, folds=group) for group in groups])
 
 
 # --- Scores ---------------------------------------------------------------------------------------------------------

@@ -290,12 +290,9 @@ class Exchange:
 
     def orders(self, target: Target, number: int) -> Rows:
         """Draw orders of the people who have a target, shape (number, n): families whole, everyone at their site."""
-        return permuted_rows(int(target.known.sum()), number, self.settings.method.random_seed, *self._blocks(target))
-
-    def _blocks(self, target: Target) -> tuple[Labels | None, Labels | None]:
         labels = self.people.families, self.sites_of(target.name)
-        families, sites = (None if column is None else column[target.known] for column in labels)
-        return families, sites
+        blocks = (None if column is None else column[target.known] for column in labels)
+        return permuted_rows(int(target.known.sum()), number, self.settings.method.random_seed, *blocks)
 
     def facts(self, targets: Sequence[str], covariates: Sequence[str]) -> dict[str, Any]:
         """Describe, for a sidecar, the targets that go with a site that is no covariate."""

@@ -43,9 +43,8 @@ class People:
     names: tuple[str, ...]  # ``participant_id`` of n people
     scans: tuple[Rows, ...]  # rows of the cohort's scans of each person
     phenotypes: pd.DataFrame  # their rows
-    # families, sites: (n,), or None: none where no column is named
-    families: NDArray[np.str_] | None
-    sites: NDArray[np.str_] | None
+    families: NDArray[np.str_] | None  # (n,); None where no column is named
+    sites: NDArray[np.str_] | None  # the same
     covariates: FloatArray  # (n, c): numbers, and one indicator per further class of a text column
     facts: Mapping[str, Any]  # who was left out and why, for the sidecar
 
@@ -312,8 +311,7 @@ def _finite(column: pd.Series, name: str) -> FloatArray:
 class SiteShare:
     """A target that goes with a column of sites."""
 
-    # target, column: a target, or a part of a composite
-    target: str
+    target: str  # or a part of a composite
     column: str
     share: float  # share of the variance between the sites
     n_sites: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -122,11 +122,10 @@ class ScreenRows:
     def make(self, name: str, anew: bool) -> NestedResult | Regression:
         """The regression on a row, or predictions with it fitted `anew` to the training people of every outer fold."""
 
-        def fit(training_sets: Sequence[Rows | None]) -> Iterator[Regression]:
-            sets = track(training_sets, f"folds of {name}", self.settings) if anew else training_sets
-            return (make_solver(self.representation(name, train), self.study.preset) for train in sets)
+        def fit(train: Rows | None) -> Regression:
+            return make_solver(self.representation(name, train), self.study.preset)
 
-        return cross_validate_anew(fit, self.study) if anew else next(fit([None]))
+        return cross_validate_anew(fit, self.study, name) if anew else fit(None)
 
     def representation(self, name: str, train: Rows | None = None) -> Representation:
         """Return the features of a row, computed when they are asked for."""

@@ -73,8 +73,7 @@ class AppliedModel(NamedTuple):
     """Result of a fitted model for one scan."""
 
     prediction: float  # in the unit of the target; for two classes a score between the classes 0 and 1
-    # low, high: interval with the coverage and for the people that ``facts["Interval"]`` states; NaN for classes
-    low: float
+    low: float  # interval with the coverage that ``facts["Interval"]`` states; NaN for classes
     high: float
     classes: tuple[str, ...]  # for two classes those that cannot be ruled out; empty for numbers
     similarity: float  # how like the training people the scan is

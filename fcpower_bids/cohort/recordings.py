@@ -60,10 +60,9 @@ class Decision:
 
     wanted: dict[str, str]  # bare labels by entity; ``sub`` is always there
     recording: str  # name of the one recording that is meant; empty where the labels say which
-    # decision, reason, decided: ``accept``, ``doubt`` or ``reject``, why, and when
-    decision: str
-    reason: str
-    decided: str = ""
+    decision: str  # ``accept``, ``doubt`` or ``reject``
+    reason: str  # why
+    decided: str = ""  # when
 
     def means(self, recording: str, labels: Mapping[str, str]) -> bool:
         """Whether a recording with these labels by entity is one of those meant."""
@@ -137,9 +136,8 @@ class Selected:
     connectomes: tuple[Connectome, ...]  # those that take part, sorted by participant, session and name
     left_out: tuple[LeftOut, ...]
     absent: tuple[Exclusion, ...] = ()  # whom the decisions name and who are not here
-    # accepted, doubtful: paths of the FC of recordings that take part, as the decisions say
-    accepted: frozenset[Path] = frozenset()
-    doubtful: frozenset[Path] = frozenset()
+    accepted: frozenset[Path] = frozenset()  # paths of FC of recordings that take part, as the decisions say
+    doubtful: frozenset[Path] = frozenset()  # the same
 
     @property
     def people(self) -> set[str]:

@@ -49,9 +49,8 @@ class Swap:
     """Two people whose scans fit each other's better than their own."""
 
     pairs: tuple[tuple[int, int], tuple[int, int]]  # the rows that belong together by their similarity
-    # crossed, named: mean score of these pairs, and of the pairs as they are named
-    crossed: float
-    named: float
+    crossed: float  # mean score of these pairs
+    named: float  # of the pairs as they are named
 
 
 class PairScores:

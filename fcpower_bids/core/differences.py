@@ -113,11 +113,9 @@ def adjust_p_values(p_values: ArrayLike) -> FloatArray:
 class Bootstrap:
     """Result of `subject_bootstrap`."""
 
-    # mean, sd: (...): the mean over all rows, and the standard deviation of the resampled means
-    mean: FloatArray
-    sd: FloatArray
-    # low, high: (...): percentile limits
-    low: FloatArray
+    mean: FloatArray  # (...): the mean over all rows
+    sd: FloatArray  # (...): standard deviation of the resampled means
+    low: FloatArray  # (...): percentile limits
     high: FloatArray
     draws: FloatArray  # (B, ...): the resampled means
 

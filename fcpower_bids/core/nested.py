@@ -44,10 +44,8 @@ class NestedResult:
     best_scores: FloatArray  # (F, m): selection score of the selected penalty, NaN where no penalty had one
     # (F, m): whether the selected penalty lies at an edge of what was searched: the best may lie outside
     at_edge: NDArray[np.bool_]
-    # observed, predicted: (n_test, m): targets of the test rows as this fold defines them (NaN if missing), and their
-    # predictions
-    observed: tuple[FloatArray, ...]
-    predicted: tuple[FloatArray, ...]
+    observed: tuple[FloatArray, ...]  # (n_test, m): targets of the test rows as this fold defines them (NaN if missing)
+    predicted: tuple[FloatArray, ...]  # (n_test, m): their predictions
     train: tuple[Training, ...]  # mean and standard deviation (m,) of the training targets of each fold
     notes: tuple[str, ...]  # dropped penalties, penalties at the edge of the grid, selections without a score
     # (F, m): slope of the training targets on their inner out-of-fold predictions with the selected penalty; empty

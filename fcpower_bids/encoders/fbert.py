@@ -83,15 +83,13 @@ class FBertConfig:
 
     model_type: ClassVar[str] = "fbert"
     n_parcels: int  # P, the number of input channels
-    # d, layers, heads, ff: hidden width, number of layers, attention heads, width of the feed-forward part
-    d: int = 128
+    d: int = 128  # hidden width
     layers: int = 4
-    heads: int = 4
-    ff: int = 512
+    heads: int = 4  # of attention
+    ff: int = 512  # width of the feed-forward part
     activation: str = "gelu"  # ``"gelu"`` (exact, as BERT) or ``"relu"``
-    # norm_first, final_norm: norm before each sublayer instead of after it; one more norm after the last layer
-    norm_first: bool = False
-    final_norm: bool = False
+    norm_first: bool = False  # norm before each sublayer instead of after it
+    final_norm: bool = False  # one more norm after the last layer
     norm_eps: float = 1e-5  # added to the variance in the layer norms
     # ``"sinusoidal"`` (sine and cosine interleaved), ``"sinusoidal_halves"`` (sines, then cosines) or ``"none"``
     pe: str = "sinusoidal"

@@ -60,10 +60,9 @@ class Corpus:
     alpha: float  # exponent of the teacher
     sha256: str  # digest of the contents
     kernel: Tensor  # (N, N), on the device
-    # first, count, volumes: (N,): the first of the stretches of each recording, how many, and the volumes of each
-    first: Indices
-    count: Indices
-    volumes: Indices
+    first: Indices  # (N,): the first of the stretches of each recording
+    count: Indices  # (N,): how many
+    volumes: Indices  # (N,): the volumes of each
     # from stretches (B,), volumes in them (B,) and a length to windows (B, length, P) on the device
     cut: Callable[[Indices, Indices, int], Tensor]
     atlas: str = "n/a"

@@ -102,23 +102,20 @@ class PretrainConfig:
     batch_size: int = 1024  # windows per step over all devices; reduced to the corpus if that is smaller
     window: int = 80  # timepoints that the student sees
     roi_labels: tuple[str, ...] = ()  # names of the parcels of a corpus that does not say them
-    # learning_rate, warmup, weight_decay, clip: peak rate of AdamW, steps of linear warm-up, its decay, largest norm of
-    # the gradient
-    learning_rate: float = 8.5e-4
-    warmup: int = 100
+    learning_rate: float = 8.5e-4  # peak rate of AdamW
+    warmup: int = 100  # steps of linear warm-up
     weight_decay: float = 1e-4
-    clip: float = 1.0
+    clip: float = 1.0  # largest norm of the gradient
     seed: int = 0  # of the initial weights, the batches, the split and dropout
     precision: str = "32-true"  # as in Lightning Fabric: ``"32-true"``, ``"bf16-mixed"``
     devices: int | None = None  # processes per node; None for as many as torchrun or srun started, else one
     # share of the families kept out of training: half of them select the checkpoint, the other half confirm it
     held_out: float = 0.1
     probe: str = ""  # what chooses the checkpoint besides the held-out families: an external cohort, in words
-    # checkpoint_every, log_every: steps
-    checkpoint_every: int = 2000
+    checkpoint_every: int = 2000  # steps
     # minutes after which the run can be resumed at the latest; 0 for regular checkpoints only
     checkpoint_minutes: float = 15.0
-    log_every: int = 50
+    log_every: int = 50  # steps
 
     def model_config(self, n_parcels: int) -> FBertConfig:
         """Architecture of the student on `n_parcels` parcels."""

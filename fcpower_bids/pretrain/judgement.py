@@ -123,9 +123,8 @@ class Choice:
     """The chosen checkpoint."""
 
     position: int  # which of the checkpoints
-    # selected, confirmed: its score by the people that chose it, and less the optimism
-    selected: float
-    confirmed: float
+    selected: float  # its score by the people that chose it
+    confirmed: float  # the same less the optimism
     optimism: float  # mean, over both roles of the halves, of (score on the choosing half - score on the other half)
 
 
@@ -229,9 +228,8 @@ class ExternalCohort:
     name: str  # its dataset, by which an encoder knows its people
     parcels: tuple[str, ...]
     series: tuple[tuple[FloatArray, ...], ...]  # of N scans: the runs, (T, P) each
-    # people, sessions: (N,): of each scan
-    people: NDArray[np.str_]
-    sessions: NDArray[np.str_]
+    people: NDArray[np.str_]  # (N,): of each scan
+    sessions: NDArray[np.str_]  # (N,)
     families: NDArray[np.str_]  # (n,): of the people in the order of their names
     targets: tuple[Target, ...]  # of the same people; none for identification alone
 

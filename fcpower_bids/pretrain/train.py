@@ -76,15 +76,12 @@ class Pretrained:  # not frozen: Lightning takes apart what comes back
     folder: Path  # the model, for ``load_encoder("fbert", folder)``
     step: int  # step of the chosen checkpoint
     last_step: int
-    # selected, confirmed, optimism: see `fcpower_bids.pretrain.judgement.Choice`; None where too few people
-    # were held out to choose
-    selected: float | None
+    selected: float | None  # see `judgement.Choice`; None where too few people were held out to choose
     confirmed: float | None
     optimism: float | None
     diagonal_share: float  # of the teacher kernel of the first batch
-    # n_train, n_held_out: recordings
-    n_train: int
-    n_held_out: int
+    n_train: int  # recordings
+    n_held_out: int  # recordings
     proven: bool  # whether the model is better than random weights on people that it never saw
     verdict: str  # why, in a sentence
 

@@ -122,9 +122,8 @@ def published_keys(key: str) -> tuple[str, ...]:
 class CohortStatistics(NamedTuple):
     """Of each parcel over the training recordings, never over one."""
 
-    # median, iqr: (424,), by label
-    median: FloatArray
-    iqr: FloatArray
+    median: FloatArray  # (424,), by label
+    iqr: FloatArray  # the same
     origin: str  # for the sidecar
 
 
