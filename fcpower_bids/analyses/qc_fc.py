@@ -151,8 +151,7 @@ def _model(
     cohort: Cohort, people: list[str], groups: list[Rows], motion: FloatArray, settings: Settings
 ) -> tuple[list[str], list[Rows], MotionModel]:
     """Hold covariates and sites constant; people without a covariate are left out. Raises NotInCohort."""
-    table = cohort.phenotypes.copy()
-    table.index = table.index.astype(str)
+    table = cohort.phenotypes.set_axis(cohort.phenotypes.index.astype(str))
     names = [
         name for name in resolve_preset(settings).covariates if name not in ("mean_fd", settings.group.site_column)
     ]

@@ -307,8 +307,7 @@ class Exchange:
 
 def plan_exchange(cohort: Cohort, people: People, settings: Settings) -> Exchange:
     """Find the sites within which people change places, as the check of the cohort finds them."""
-    table = cohort.phenotypes.copy()
-    table.index = table.index.astype(str)
+    table = cohort.phenotypes.set_axis(cohort.phenotypes.index.astype(str))
     columns = {name: site_labels(people.phenotypes, name) for name in site_columns(table, settings.group)}
     shares = find_site_shares(table, read_targets(table, cohort, settings.group), settings.group) if columns else ()
     return Exchange(people, settings, columns, shares)
@@ -341,8 +340,7 @@ def plan_scan_blocks(cohort: Cohort, persons: Sequence[str], settings: Settings)
     """Find sites and families of people with scans; a person without phenotypes is a family, of a site not known."""
     group = settings.group
     names = sorted(set(persons))
-    table = cohort.phenotypes.copy()
-    table.index = table.index.astype(str)
+    table = cohort.phenotypes.set_axis(cohort.phenotypes.index.astype(str))
     columns = site_columns(table, group) if group.site_column is None else [group.site_column]
     table = table.reindex(names)
     labels = [site_labels(column_of(table, column).to_frame(), column) for column in columns]

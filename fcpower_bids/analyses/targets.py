@@ -75,8 +75,7 @@ def choose_people(cohort: Cohort, settings: Group, representations: Sequence[str
         if usable[row]:
             scans.setdefault(name, []).append(row)
     everyone = sorted(set(cohort.scans["participant_id"].astype(str)))
-    table = cohort.phenotypes.copy()
-    table.index = table.index.astype(str)
+    table = cohort.phenotypes.set_axis(cohort.phenotypes.index.astype(str))
     numbers = covariate_columns(table, cohort.scans, covariates, (settings.site_column,))
     complete = set(numbers.index[numbers.notna().all(axis=1)])
     left_out = {

@@ -20,6 +20,7 @@ from fcpower_bids.cohort.inclusion import (
     choose_parcels,
     exclude,
     exclude_by_quality,
+    name_some,
     read_quality,
     tabulate_exclusions,
 )
@@ -291,8 +292,7 @@ def _choose_recordings(
     if doubtful := list(
         dict.fromkeys(connectome.recording for connectome in chosen if connectome.path in door.doubtful)
     ):
-        more = f" and {len(doubtful) - 3} more" if len(doubtful) > 3 else ""
-        notes.append(f"In doubt, and taking part: {', '.join(doubtful[:3])}{more}.")
+        notes.append(f"In doubt, and taking part: {name_some(doubtful, 3)}.")
     quality = [read_quality(connectome) for connectome in chosen]
     keep, left_out = exclude_by_quality(chosen, quality, settings)
     rows += left_out

@@ -313,6 +313,11 @@ def quality_row(connectome: Connectome) -> dict[str, str]:
     return next((row for row in rows if row.get("atlas") == connectome.atlas_name), {})
 
 
+def name_some(names: Sequence[str], most: int = 5) -> str:
+    """``a, b and 3 more``: the tables have all."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def number_of(text: Any) -> float:
     """The number that a text is, else NaN."""
     try:
@@ -330,8 +335,7 @@ def find_cautions(
     where there is none, ``notes`` are those of its cleaning.
     """
     cautions = [
-        f"{len(parcels)} of the parcels of {short_name(atlas)} without a value: {', '.join(parcels[:MOST_NAMED])}"
-        + (f" and {len(parcels) - MOST_NAMED} more." if len(parcels) > MOST_NAMED else ".")
+        f"{len(parcels)} of the parcels of {short_name(atlas)} without a value: {name_some(parcels, MOST_NAMED)}."
         for atlas, parcels in uncovered.items()
         if parcels
     ]
