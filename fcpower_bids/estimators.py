@@ -28,9 +28,8 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, validate_dat
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.connectome.connectivity import pearson_connectivity
-from fcpower_bids.core.connectome.edges import ROUNDING, edge_count, rebuild_matrix, vectorise_edges
-from fcpower_bids.core.connectome.spd import CLIP_TOLERANCE, spectral_power
+from fcpower_bids.core.connectome import CLIP_TOLERANCE, pearson_connectivity, spectral_power
+from fcpower_bids.core.edges import ROUNDING, edge_count, rebuild_matrix, vectorise_edges
 from fcpower_bids.core.folds import RECOMMENDED, deal_families, family_numbers
 from fcpower_bids.core.kernels import normalise_rows
 from fcpower_bids.core.krr import fit_weights, kernel_ridge

@@ -27,8 +27,8 @@ from fcpower_bids.analyses.features import FC, FC_POWER, build_representations, 
 from fcpower_bids.analyses.study import Exchange, describe_people, plan_exchange, resolve_preset
 from fcpower_bids.analyses.targets import choose_people, choose_targets
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.connectome.edges import rebuild_matrix
 from fcpower_bids.core.differences import largest_of_permutations
+from fcpower_bids.core.edges import rebuild_matrix
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import say, track
 from fcpower_bids.records import Cohort, Table

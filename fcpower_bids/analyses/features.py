@@ -14,9 +14,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.connectome.connectivity import standardise
-from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix, vectorise_edges
-from fcpower_bids.core.connectome.spd import clip_tolerance, decompose_range, eigendecompose
+from fcpower_bids.core.connectome import clip_tolerance, decompose_range, eigendecompose, standardise
+from fcpower_bids.core.edges import edge_count, rebuild_matrix, vectorise_edges
 from fcpower_bids.core.folds import PRESETS
 from fcpower_bids.core.kernels import FeatureSource, correlation_kernel, power_features
 from fcpower_bids.encoders.checkpoints import HELD_OUT, NO, TRAINED, UNKNOWN

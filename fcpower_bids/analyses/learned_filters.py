@@ -15,7 +15,7 @@ from fcpower_bids.analyses.features import PowerFamily
 from fcpower_bids.analyses.study import Study
 from fcpower_bids.analyses.targets import join_target_builders
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.connectome.spd import in_range, power_weights
+from fcpower_bids.core.connectome import in_range, power_weights
 from fcpower_bids.core.krr import kernel_ridge
 from fcpower_bids.core.nested import NestedResult, merge_folds, merge_targets
 from fcpower_bids.errors import Unfit

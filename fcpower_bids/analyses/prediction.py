@@ -47,7 +47,7 @@ from fcpower_bids.analyses.sites import (
 )
 from fcpower_bids.analyses.study import Study, changes_features, open_study
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.edges import edge_names, rebuild_matrix
+from fcpower_bids.core.edges import edge_names, rebuild_matrix
 from fcpower_bids.core.folds import folds_table
 from fcpower_bids.core.identification import disattenuated_ceiling, split_half_reliability
 from fcpower_bids.core.kernels import PANEL, FeatureSource

@@ -20,9 +20,9 @@ from fcpower_bids.analyses.features import (
 from fcpower_bids.analyses.study import plan_scan_blocks, resolve_preset
 from fcpower_bids.analyses.targets import covariate_columns
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.connectome.edges import edge_names
 from fcpower_bids.core.data_checks import rank_correlation
 from fcpower_bids.core.differences import PooledNull, false_discovery_rates, permutation_p_value
+from fcpower_bids.core.edges import edge_names
 from fcpower_bids.core.kernels import FeatureSource
 from fcpower_bids.errors import NotInCohort
 from fcpower_bids.records import Cohort, Table, tabulate

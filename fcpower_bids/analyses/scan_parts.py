@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.features import EMBEDDING, Part, cut_series, expand_names, has_series, join_runs, precision
-from fcpower_bids.core.connectome.connectivity import MINIMUM_VOLUMES, pearson_connectivity
-from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.connectome import MINIMUM_VOLUMES, pearson_connectivity
+from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.errors import FcPowerError, Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort

@@ -33,8 +33,8 @@ from fcpower_bids.analyses.learned_filters import (
 )
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.connectome.spd import in_range, power_weights, regularise, spectral_map
+from fcpower_bids.core.connectome import in_range, power_weights, regularise, spectral_map
+from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.core.kernels import FeatureSource, linear_kernel
 from fcpower_bids.core.krr import Regression, kernel_ridge
 from fcpower_bids.core.nested import NestedResult

@@ -22,7 +22,7 @@ from fcpower_bids.analyses.features import (
 from fcpower_bids.analyses.spectral_controls import filtered_features, logarithm
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.connectome.edges import rebuild_connectome
+from fcpower_bids.core.edges import rebuild_connectome
 from fcpower_bids.core.kernels import FeatureSource
 from fcpower_bids.core.krr import Regression
 from fcpower_bids.core.nested import NestedResult

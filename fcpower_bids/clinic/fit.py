@@ -28,8 +28,8 @@ from fcpower_bids.clinic.page import SIGNIFICANT, say_in_full, was_tested
 from fcpower_bids.cohort.feature_choice import choose_connectomes, gather_preprocessing
 from fcpower_bids.cohort.recordings import selected_of
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.connectome.edges import rebuild_matrix
-from fcpower_bids.core.connectome.spd import connectome_summary
+from fcpower_bids.core.connectome import connectome_summary
+from fcpower_bids.core.edges import rebuild_matrix
 from fcpower_bids.core.krr import LAST_DECADE, decades
 from fcpower_bids.core.nested import score_penalties
 from fcpower_bids.core.probe import ModelArrays, predict_from_arrays, ridge_model_arrays

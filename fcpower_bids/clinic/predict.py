@@ -29,8 +29,8 @@ from fcpower_bids.cohort.feature_choice import differences
 from fcpower_bids.cohort.inclusion import CAUTION, NO_SESSION, SOUND, UNUSABLE, Connectome, cautions_of, read_quality
 from fcpower_bids.cohort.people import Source, load_people, tables_of
 from fcpower_bids.cohort.recordings import describe_nothing_left, selected
-from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.connectome.spd import connectome_summary, spectral_power
+from fcpower_bids.core.connectome import connectome_summary, spectral_power
+from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.core.probe import predict_from_arrays
 from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError, Unfit
 from fcpower_bids.inputs.discover import label_remedy

@@ -41,8 +41,8 @@ from fcpower_bids.cohort.scans import (
     tabulate_scans,
 )
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.edges import rebuild_connectome, vectorise_edges
 from fcpower_bids.core.data_checks import COPIED, NEITHER
+from fcpower_bids.core.edges import rebuild_connectome, vectorise_edges
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.records import Cohort, label_order

@@ -29,9 +29,16 @@ from tqdm import tqdm
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.connectivity import ParcelError, pearson_connectivity
-from fcpower_bids.core.connectome.edges import edge_count, vectorise_edges
-from fcpower_bids.core.connectome.spd import decompose_series, eigendecompose, power_weights, rank, spectral_map
+from fcpower_bids.core.connectome import (
+    ParcelError,
+    decompose_series,
+    eigendecompose,
+    pearson_connectivity,
+    power_weights,
+    rank,
+    spectral_map,
+)
+from fcpower_bids.core.edges import edge_count, vectorise_edges
 from fcpower_bids.encoders.checkpoints import resolved
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.parallel import begin_worker

@@ -19,9 +19,8 @@ from torch import nn
 from fcpower_bids.analyses.targets import Target, join_target_builders
 from fcpower_bids.core.alignment import kernel_alignment
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.connectivity import pearson_connectivity
-from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.connectome.spd import power_from_series
+from fcpower_bids.core.connectome import pearson_connectivity, power_from_series
+from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.core.folds import PAPER, replicated_folds
 from fcpower_bids.core.identification import identify
 from fcpower_bids.core.kernels import normalise_rows

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
 from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.core.connectome.connectivity import ParcelError, standardise
+from fcpower_bids.core.connectome import ParcelError, standardise
 from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, RecordingError, Unfit, UsageError
 from fcpower_bids.imaging.table_checks import EXACT
 from fcpower_bids.parallel import begin_worker

@@ -13,7 +13,7 @@ import scipy  # its `linalg` is loaded by the first use
 from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.spd import (
+from fcpower_bids.core.connectome import (
     eigendecompose,
     full_rank,
     inverse,

@@ -11,24 +11,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.connectivity import (
+from fcpower_bids.core.connectome import (
     ParcelError,
+    clip_tolerance,
     counted_among_all,
     covered_parcels,
     covered_series,
-    fisher_z,
-    spread,
-    standardise,
-)
-from fcpower_bids.core.connectome.spd import (
-    clip_tolerance,
     eigendecompose,
+    fisher_z,
     full_rank,
     inverse,
     matrix_log,
     n_clipped,
     rank,
     spectral_power,
+    spread,
+    standardise,
 )
 
 Self = TypeVar("Self", bound="Transform")

@@ -30,8 +30,8 @@ from fcpower_bids.analyses.spectral_controls import (
     squared_distances,
 )
 from fcpower_bids.analyses.study import open_study
-from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
-from fcpower_bids.core.connectome.spd import eigendecompose
+from fcpower_bids.core.connectome import eigendecompose
+from fcpower_bids.core.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.kernels import correlation_kernel
 from tests.analyses.cohorts import choose, weak_mode_cohort
 

@@ -18,10 +18,9 @@ from fcpower_bids.analyses.features import (
     PowerFamily,
 )
 from fcpower_bids.analyses.study import open_study
-from fcpower_bids.core.connectome.connectivity import average_connectivity, pearson_connectivity
-from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
-from fcpower_bids.core.connectome.spd import spectral_power
+from fcpower_bids.core.connectome import average_connectivity, pearson_connectivity, spectral_power
 from fcpower_bids.core.differences import corrected_resampled_t
+from fcpower_bids.core.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.errors import RecordingError
 from tests.analyses.cohorts import choose
 from tests.analyses.conftest import TARGETS

@@ -9,20 +9,16 @@ from hypothesis import strategies as st
 from scipy import linalg
 
 from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.core.connectome.connectivity import ParcelError, covered_parcels, covered_series, pearson_connectivity
-from fcpower_bids.core.connectome.edges import (
-    edge_count,
-    rebuild_matrix,
-    rounding_step,
-    vectorise_edges,
-    without_rounding,
-)
-from fcpower_bids.core.connectome.spd import (
+from fcpower_bids.core.connectome import (
+    ParcelError,
     connectome_summary,
+    covered_parcels,
+    covered_series,
     decompose_range,
     eigendecompose,
     matrix_log,
     n_clipped,
+    pearson_connectivity,
     power_from_series,
     power_weights,
     rank,
@@ -30,6 +26,13 @@ from fcpower_bids.core.connectome.spd import (
     spectral_map,
     spectral_power,
     spectrum_summary,
+)
+from fcpower_bids.core.edges import (
+    edge_count,
+    rebuild_matrix,
+    rounding_step,
+    vectorise_edges,
+    without_rounding,
 )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
 
-from fcpower_bids.core.connectome.connectivity import ParcelError, pearson_connectivity
+from fcpower_bids.core.connectome import ParcelError, pearson_connectivity
 from fcpower_bids.transforms.connectomes import TRANSFORMS
 from fcpower_bids.transforms.fitted import SUBSPACES, Subspace, Tangent, Tucker
 from fcpower_bids.transforms.stateless import (
