@@ -38,7 +38,7 @@ from fcpower_bids.analyses.evaluate import (
     predictions_by_repeat,
 )
 from fcpower_bids.analyses.features import Representation, count_trained, encoder_of, has_series, mark_rows
-from fcpower_bids.analyses.scan_parts import cut_scans, first_half, second_half
+from fcpower_bids.analyses.scan_parts import HALVES, cut_scans
 from fcpower_bids.analyses.sites import (
     harmonisation_facts,
     make_solvers,
@@ -188,7 +188,7 @@ def tabulate_reliability(study: Study, results: Results) -> dict[str, Table]:
         facts["HalvesLeftOut"] = "The halves of scans are not harmonised."
     elif has_series(study.cohort):
         try:
-            for part in (first_half, second_half):
+            for part in HALVES:
                 (half,) = cut_scans(study.cohort, [part], "FC of half scans", study.settings)
                 connectomes = (made for made in study.representations(half) if not encoder_of(made.name))
                 halves.append(evaluate(study, connectomes, "{} of half scans"))

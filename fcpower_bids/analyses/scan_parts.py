@@ -19,15 +19,11 @@ from fcpower_bids.records import Cohort
 from fcpower_bids.resources import available_bytes
 from fcpower_bids.settings import Settings
 
-
-def first_half(volumes: int, repetition_time: float) -> slice:
-    """The volumes before the middle of the scan."""
-    return slice(0, volumes // 2)
-
-
-def second_half(volumes: int, repetition_time: float) -> slice:
-    """The volumes from the middle of the scan on."""
-    return slice(volumes // 2, volumes)
+HALVES: tuple[Part, Part] = (
+    lambda volumes, repetition_time: slice(0, volumes // 2),
+    lambda volumes, repetition_time: slice(volumes // 2, volumes),
+)
+"""The volumes before the middle of a scan, and those from it on."""
 
 
 def first_minutes(minutes: float) -> Part:

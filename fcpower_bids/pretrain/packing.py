@@ -52,9 +52,9 @@ def find_series(
     folder: Path,
     dataset: str,
     *,
-    families: Mapping[str, str] | None = None,
-    sites: Mapping[str, str] | None = None,
-    terms: Mapping[str, str] | None = None,
+    families: Mapping[str, str],
+    sites: Mapping[str, str],
+    terms: Mapping[str, str],
 ) -> Iterator[Source]:
     """Yield series of an output folder for `pack_corpus`, each with the reason against it, if any. Raises DatasetError.
 
@@ -69,8 +69,8 @@ def find_series(
         entities = dict(re.findall(r"(?:^|_)([a-zA-Z]+)-([a-zA-Z0-9+]+)(?=_)", path.name))
         person = entities["sub"]
         facts |= {"id": f"{dataset}/{path.stem.removesuffix(SUFFIX)}", "dataset": dataset, "subject": person}
-        facts |= {"session": entities.get("ses"), "space": entities.get("space"), "place": place, **(terms or {})}
-        facts |= {"family": (families or {}).get(person), "site": (sites or {}).get(person)}
+        facts |= {"session": entities.get("ses"), "space": entities.get("space"), "place": place, **terms}
+        facts |= {"family": families.get(person), "site": sites.get(person)}
         yield facts, partial(_refuse, reason) if reason else partial(read_series, path, volumes)
 
 
