@@ -27,11 +27,11 @@ from threadpoolctl import threadpool_limits
 
 from fcpower_bids.analyses.features import ALPHA_GRID
 from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.core.connectome.spd import eigendecompose
-from fcpower_bids.core.regression.folds import PAPER, replicated_folds
-from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
-from fcpower_bids.core.regression.krr import KernelRidge
-from fcpower_bids.core.regression.nested import nested_cv
+from fcpower_bids.core.connectome import eigendecompose
+from fcpower_bids.core.folds import PAPER, replicated_folds
+from fcpower_bids.core.kernels import correlation_kernel, power_features
+from fcpower_bids.core.krr import KernelRidge
+from fcpower_bids.core.nested import nested_cv
 from fcpower_bids.parallel import executing, map_tasks
 from fcpower_bids.settings import Run
 

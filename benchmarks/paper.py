@@ -35,7 +35,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from fcpower_bids.analyses import OF_COHORTS
 from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.analyses.features import sharing_spectra
-from fcpower_bids.core.connectome.edges import edge_count, vectorise_edges
+from fcpower_bids.core.edges import edge_count, vectorise_edges
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 

@@ -22,7 +22,7 @@ import torch
 
 from fcpower_bids.core.alignment import kernel_alignment
 from fcpower_bids.core.identification import identify
-from fcpower_bids.core.regression.kernels import normalise_rows
+from fcpower_bids.core.kernels import normalise_rows
 from fcpower_bids.encoders.checkpoints import load_strictly, read_config, read_tensors
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.pretrain.corpus import teacher_vector_and_rank

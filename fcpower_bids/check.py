@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -35,9 +35,9 @@ from fcpower_bids.analyses.targets import (
     site_labels,
 )
 from fcpower_bids.cohort.assembly import describe_join
-from fcpower_bids.cohort.inclusion import TARGET
+from fcpower_bids.cohort.inclusion import TARGET, name_some
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.duplicates import (
+from fcpower_bids.core.data_checks import (
     COPIED,
     EXPONENT,
     FAR_FROM_MANY,
@@ -52,10 +52,11 @@ from fcpower_bids.core.duplicates import (
     Swap,
     aligned_correlation,
     misnamed_scans,
+    rank_association,
+    repeated_extremes,
     strange_pairs,
     swapped_scans,
 )
-from fcpower_bids.core.sentinel_codes import rank_association, repeated_extremes
 from fcpower_bids.encoders.checkpoints import TRAINED, UNKNOWN
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.outputs.group import FinishedAnalyses, analysis_key, write_group_tables
@@ -68,9 +69,6 @@ from fcpower_bids.settings import Settings
 
 ALARM, LOOK, NOTE = "alarm", "look", "note"
 """The scores would mislead; a person should look; nothing wrong, but worth knowing."""
-
-NAMED = 5
-"""So many people or values are named in a sentence; the tables have all."""
 
 CHECK = TABLES["check"]
 FACTS = {
@@ -100,11 +98,6 @@ def find(check: str, level: str, n: int, value: float, words: str = "", /, **gap
     texts = look_up("check", words or check)
     filled = (texts[part].format(n=n, value=value, **gaps) for part in ("finding", "consequence", "remedy"))
     return Finding(check, level, int(n), float(value), *filled)
-
-
-def name_some(names: Sequence[str], most: int = NAMED) -> str:
-    """``a, b and 3 more``."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def check_seen(cohort: Cohort, settings: Settings) -> Iterator[Finding]:

@@ -28,14 +28,12 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, validate_dat
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.connectome.connectivity import pearson_connectivity
-from fcpower_bids.core.connectome.edges import ROUNDING, edge_count, rebuild_matrix, vectorise_edges
-from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.core.connectome.spectrum import CLIP_TOLERANCE
-from fcpower_bids.core.regression.folds import RECOMMENDED, deal_families, family_numbers
-from fcpower_bids.core.regression.kernels import normalise_rows
-from fcpower_bids.core.regression.krr import fit_weights, kernel_ridge
-from fcpower_bids.core.regression.nested import select_penalties
+from fcpower_bids.core.connectome import CLIP_TOLERANCE, pearson_connectivity, spectral_power
+from fcpower_bids.core.edges import ROUNDING, edge_count, rebuild_matrix, vectorise_edges
+from fcpower_bids.core.folds import RECOMMENDED, deal_families, family_numbers
+from fcpower_bids.core.kernels import normalise_rows
+from fcpower_bids.core.krr import fit_weights, kernel_ridge
+from fcpower_bids.core.nested import select_penalties
 
 
 class FamilyFolds(_MetadataRequester):
@@ -128,7 +126,7 @@ class CorrelationKernelRidgeCV(_CorrelationRegressor):
 
     `penalties`: the grid; by default that of the preset `recommended`, powers of ten from 0.001 to 1000, going on to
     1e-6 or 1e6 while the best lies at the edge. `selection`: "pooled_pearson" (all held-out rows together), or another
-    of `core.regression.scores.selection_scores`. `cv`: folds that together hold out every row; a number stands for
+    of `core.scores.selection_scores`. `cv`: folds that together hold out every row; a number stands for
     `FamilyFolds` with as many. After `fit`: `penalty_` and `score_`, a number or (n_targets,), selected for each target
     and its selection score, NaN where no penalty had one; and what `CorrelationKernelRidge` has.
     """

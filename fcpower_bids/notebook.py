@@ -20,7 +20,7 @@ from fcpower_bids.cohort.assembly import load_cohort as assemble
 from fcpower_bids.cohort.phenotype_columns import name_columns
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.spd import spectral_power
+from fcpower_bids.core.connectome import spectral_power
 from fcpower_bids.elsewhere.imports import bring_sources
 from fcpower_bids.errors import DatasetError, Unfit, UsageError
 from fcpower_bids.inputs.roots import SITE, output_folders

@@ -38,7 +38,7 @@ def loaded_by(code: str) -> set[str]:
     "code",
     [
         "import fcpower_bids",
-        "import fcpower_bids.core.connectome.spd, fcpower_bids.core.series",
+        "import fcpower_bids.core.connectome, fcpower_bids.core.series",
         "from fcpower_bids.cli.parser import build_parser; build_parser().format_help()",
         "from fcpower_bids.cli.parser import parse_settings; parse_settings(['a', 'b', 'participant'])",
     ],

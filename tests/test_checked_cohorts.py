@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.check import check_cohort
-from fcpower_bids.core.connectome.connectivity import pearson_connectivity
-from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.connectome import pearson_connectivity
+from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.outputs.tables import read_matrix, read_series
 from fcpower_bids.records import Cohort

@@ -15,8 +15,7 @@ import pandas as pd
 import pytest
 from nibabel.cifti2 import BrainModelAxis, Cifti2Image, LabelAxis, SeriesAxis
 
-from fcpower_bids.core.connectome.connectivity import pearson_connectivity
-from fcpower_bids.core.connectome.spd import spectral_power
+from fcpower_bids.core.connectome import pearson_connectivity, spectral_power
 from fcpower_bids.core.series import band_leakage, filter_series, z_score
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.demo.signals import BOX

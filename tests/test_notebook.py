@@ -12,7 +12,7 @@ from scipy.linalg import fractional_matrix_power
 from sklearn.model_selection import PredefinedSplit
 
 import fcpower_bids
-from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.edges import vectorise_edges
 from tests.command import main
 from tests.docs.pages import DOCS, code_blocks, read
 from tests.planting.participant_outputs import P, add_embedding, make_outputs, series_of, write_participants

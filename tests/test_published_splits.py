@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from scipy.io import loadmat
 
-from fcpower_bids.core.regression.folds import PRESETS, cbig_folds
-from fcpower_bids.core.regression.krr import KernelRidge
-from fcpower_bids.core.regression.nested import nested_cv
-from fcpower_bids.core.regression.targets import remove_covariates
+from fcpower_bids.core.folds import PRESETS, cbig_folds
+from fcpower_bids.core.krr import KernelRidge
+from fcpower_bids.core.nested import nested_cv
+from fcpower_bids.core.targets import remove_covariates
 from fcpower_bids.outputs.tables import read_table, write_table
 from tests.command import main
 from tests.core.test_cbig import read_example

@@ -29,7 +29,7 @@ def study(tmp_path_factory):
     two = ["--participant-label", *TRAINED]
     assert main([*run, "participant", "--atlas", "builtin", *two, *here]) == 0
     tiny = ["--architecture", "d=8", "layers=1", "heads=2", "ff=8", "--window", "40", "--steps", "1", "--held-out", "0"]
-    assert main([*run, "pretrain", *two, *tiny, "--accept-unproven", *here]) == 0
+    assert main([*run, "pretrain", *two, *tiny, *here]) == 7
     weights = ["--encoder", "fbert", "--encoder-weights", str(place / "out" / "encoder" / "model")]
     assert main([*run, "participant", "--atlas", "builtin", *weights, *here]) == 0
     return place

@@ -122,7 +122,7 @@ def run_group(cohort, capsys, *options) -> tuple[int, str]:
 
 
 ANALYSES = {
-    "prediction": Slip("fcpower_bids.core.regression.nested.selection_scores", shape_slip, "ValueError"),
+    "prediction": Slip("fcpower_bids.core.nested.selection_scores", shape_slip, "ValueError"),
     "qc_fc": Slip("fcpower_bids.analyses.qc_fc.edge_distances", raising(TypeError("NoneType")), "TypeError"),
 }
 

@@ -16,9 +16,9 @@ from fcpower_bids.analyses.study import Study
 from fcpower_bids.analyses.targets import Target, build_once, covariate_columns, join_target_builders, site_columns
 from fcpower_bids.core.arrays import FloatArray, Labels, Rows
 from fcpower_bids.core.differences import largest_of_permutations, largest_standardised
-from fcpower_bids.core.regression.krr import Regression
-from fcpower_bids.core.regression.scores import score_predictions, scores_within
-from fcpower_bids.core.regression.targets import (
+from fcpower_bids.core.krr import Regression
+from fcpower_bids.core.scores import score_predictions, scores_within
+from fcpower_bids.core.targets import (
     TargetBuilder,
     fixed_target,
     join_targets,
@@ -126,7 +126,7 @@ def score_columns(name: str, observed: FloatArray, predicted: FloatArray, sites:
 
 
 def _scores(solver: Regression, study: Study, target: Target, name: str) -> FloatArray:
-    known, exchange = np.flatnonzero(target.known), study.protocol.exchange
+    known, exchange = np.flatnonzero(target.known), study.exchange
     orders = list[Rows | None]([None])
     for among in exchange.orders(target, choose_permutations(study)[0]):
         order = np.arange(target.known.size)  # only people who have the target change places
@@ -138,7 +138,7 @@ def _scores(solver: Regression, study: Study, target: Target, name: str) -> Floa
     results = (
         cross_validate(solver, study, columns=build_once(builder), folds=study.first_repeat) for builder in builders
     )
-    sites, by_chunk = study.protocol.scored_within, []
+    sites, by_chunk = study.scored_within, []
     for result in results:  # all predictions of each column together, with the error of an AUC: (2, m)
         both = np.concatenate(result.observed), np.concatenate(result.predicted)
         within = None if sites is None else sites[np.concatenate([fold.test for fold in result.folds])]
@@ -181,9 +181,8 @@ class Added:
     """What a representation adds to the best predictor without a scan."""
 
     over: str  # that predictor in words
-    # alone, together: scores as a sentence shows them, of which the gain is the difference
-    alone: float
-    together: float
+    alone: float  # its score, as a sentence shows it
+    together: float  # that with the representation: the gain is the difference
     p: float  # NaN without permutations
     adds: bool
 
@@ -229,7 +228,7 @@ class Baselines:
     """Collects what is predicted without a scan, and what each entry adds."""
 
     def __init__(self, study: Study) -> None:
-        self.study, self.sites = study, study.protocol.scored_within
+        self.study, self.sites = study, study.scored_within
         self._rows: list[dict[str, Any]] = []
         self._null: list[dict[str, Any]] = []
         self._known = {target.name: find_known(study, target) for target in study.targets}
@@ -241,11 +240,9 @@ class Baselines:
             site: Known | None = None
             if not known.names:
                 continue
-            exchange = self.study.protocol.exchange
+            exchange = self.study.exchange
             columns, labels = [share.column for share in exchange.shares(target.name)], exchange.sites_of(target.name)
-            if (
-                columns and labels is not None and self.sites is None
-            ):  # the target goes with sites that are not held out
+            if columns and labels is not None and self.sites is None:  # it goes with sites that are not held out
                 indicators = (labels[:, None] == np.unique(labels)[1:]).astype(float)
                 site = Known(tuple(dict.fromkeys(columns)), indicators)
             predictions = self._predict(solver, target, known, None if given else site)
@@ -253,13 +250,8 @@ class Baselines:
             alone = [name for name in described if name != STACKED]
             over = max(alone, key=lambda name: float(described[name]["value"]))
             about = {"target": target.name, "n_people": int(target.known.sum())}
-            row = {
-                **about,
-                "model": STACKED,
-                "representation": entry,
-                "known": ", ".join(known.names),
-                **described[STACKED],
-            }
+            row = about | {"model": STACKED, "representation": entry, "known": ", ".join(known.names)}
+            row |= described[STACKED]
             row |= {gain: row[column] - described[over][column] for gain, column in GAINS.items()}
             if not any(earlier["target"] == target.name for earlier in self._rows):
                 names = {KNOWN: ", ".join(known.names), SITE: ", ".join(site.names) if site else ""}
@@ -332,7 +324,7 @@ class Baselines:
             number = min(number, MOST_PERMUTATIONS)
         if not number:
             return target.build()
-        rows, exchange = np.flatnonzero(target.known), self.study.protocol.exchange
+        rows, exchange = np.flatnonzero(target.known), self.study.exchange
         values = target.measures[rows]
         given = known.columns
         if self.sites is not None:  # their levels stay where they are, and say nothing of the other columns
@@ -413,7 +405,7 @@ def find_known(study: Study, target: Target) -> Known:
         place = sum(name in (*declared, *called) for name, _ in candidates)
         candidates.insert(place, (MOTION, rank))
         candidates += [(MOTION, rank**2), *([(MOTION, motion)] if MOTION not in declared else []), (MOTION, log)]
-    sites = study.protocol.scored_within
+    sites = study.scored_within
     groups = [np.ones(n, dtype=bool)] if sites is None else [sites == site for site in np.unique(sites)]
     chosen: list[tuple[str, FloatArray]] = []
     for name, columns in candidates:

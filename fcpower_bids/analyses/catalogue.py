@@ -7,15 +7,16 @@ from typing import Any
 
 from fcpower_bids.analyses import (
     alpha,
+    comparisons,
     curves,
     edges,
-    encoder_comparison,
     fingerprinting,
     prediction,
     qc_fc,
-    sweep,
+    spectral_controls,
+    spectrum_geometry,
+    transform_screen,
 )
-from fcpower_bids.analyses.spectrum import controls, geometry, screen
 from fcpower_bids.analyses.study import open_study
 from fcpower_bids.records import Table
 
@@ -25,12 +26,12 @@ ANALYSES: Mapping[str, Callable[..., dict[str, Table]]] = {
     "alpha_selection": alpha.analyse_alpha,
     "qc_fc": qc_fc.analyse_qc_fc,
     "edges": edges.analyse_edges,
-    "transform_screen": screen.analyse_transforms,
-    "spectral_controls": controls.analyse_controls,
-    "spectrum_geometry": geometry.analyse_geometry,
+    "transform_screen": transform_screen.analyse_transforms,
+    "spectral_controls": spectral_controls.analyse_controls,
+    "spectrum_geometry": spectrum_geometry.analyse_geometry,
     "learning_curves": curves.analyse_learning_curves,
-    "encoder_comparison": encoder_comparison.analyse_encoders,
-    "parcellation_sweep": sweep.analyse_parcellations,
+    "encoder_comparison": comparisons.analyse_encoders,
+    "parcellation_sweep": comparisons.analyse_parcellations,
 }
 FIRST_LOOKS: Mapping[str, Callable[..., Any]] = {
     "prediction": prediction.prepare,
@@ -38,10 +39,10 @@ FIRST_LOOKS: Mapping[str, Callable[..., Any]] = {
     "alpha_selection": open_study,
     "qc_fc": qc_fc.prepare,
     "edges": edges.prepare,
-    "transform_screen": screen.prepare,
-    "spectral_controls": controls.prepare,
-    "spectrum_geometry": geometry.prepare,
+    "transform_screen": transform_screen.prepare,
+    "spectral_controls": spectral_controls.prepare,
+    "spectrum_geometry": spectrum_geometry.prepare,
     "learning_curves": curves.prepare,
-    "encoder_comparison": encoder_comparison.prepare,
-    "parcellation_sweep": sweep.prepare,
+    "encoder_comparison": comparisons.prepare_encoders,
+    "parcellation_sweep": comparisons.prepare_parcellations,
 }

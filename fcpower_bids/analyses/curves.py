@@ -18,10 +18,10 @@ from fcpower_bids.analyses.scan_parts import ScanLength, choose_minutes, length_
 from fcpower_bids.analyses.study import Study, open_study, plan_scan_blocks
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.differences import subject_bootstrap
+from fcpower_bids.core.folds import Fold
 from fcpower_bids.core.identification import Identification, identify, units_of
-from fcpower_bids.core.regression.folds import Fold
-from fcpower_bids.core.regression.krr import BlockRidge, Regression
-from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.core.krr import BlockRidge, Regression
+from fcpower_bids.core.nested import NestedResult
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table, tabulate
@@ -215,7 +215,7 @@ def with_fewer(study: Study, as_far: bool = False) -> dict[int, Study]:
     """The study with fewer people by their number, as in `choose_sizes`: fewer that train, or subsamples."""
     sizes, seed = choose_sizes(study, as_far), study.settings.method.random_seed
     if not study.settings.group.subsamples:
-        return {size: study.on_folds(shrink_folds(study.folds, size, seed)) for size in sizes}
+        return {size: dataclasses.replace(study, folds=shrink_folds(study.folds, size, seed)) for size in sizes}
     everyone = np.arange(len(study.people.names))
     subsamples = {size: _draw(everyone, size, seed) for size in sizes[:-1]}
     return {size: study.within(people) for size, people in subsamples.items()} | {sizes[-1]: study}
@@ -236,12 +236,7 @@ def choose_sizes(study: Study, as_far: bool = False) -> tuple[int, ...]:
     """
     preset, asked = study.preset, study.settings.group.sample_sizes
     if study.settings.group.subsamples:
-        if (
-            study.settings.group.stratify
-            or study.protocol.labels
-            or study.protocol.held_out
-            or preset.splits != "random"
-        ):
+        if study.settings.group.stratify or study.labels or study.held_out or preset.splits != "random":
             raise Unfit(
                 "subsamples draws random folds; it does not go with stratify, held-out sites, folds from a file, or "
                 "the folds of CBIG."

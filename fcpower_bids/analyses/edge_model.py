@@ -14,8 +14,8 @@ from scipy import special
 
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.differences import PooledNull, false_discovery_rates
-from fcpower_bids.core.regression.folds import family_numbers
-from fcpower_bids.core.regression.kernels import FeatureSource
+from fcpower_bids.core.folds import family_numbers
+from fcpower_bids.core.kernels import FeatureSource
 from fcpower_bids.errors import Unfit
 
 STEPS = 50

@@ -27,8 +27,8 @@ from fcpower_bids.analyses.features import FC, FC_POWER, build_representations, 
 from fcpower_bids.analyses.study import Exchange, describe_people, plan_exchange, resolve_preset
 from fcpower_bids.analyses.targets import choose_people, choose_targets
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.connectome.edges import rebuild_matrix
 from fcpower_bids.core.differences import largest_of_permutations
+from fcpower_bids.core.edges import rebuild_matrix
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import say, track
 from fcpower_bids.records import Cohort, Table
@@ -81,13 +81,8 @@ class Question:
             statistic = replace(statistic, t=statistic.t / tests.inflation, spread=statistic.spread * tests.inflation)
             p = np.full(p.shape, np.nan)
         effect = dict(zip(("effect", "ci_low", "ci_high"), self.effect(statistic), strict=True))
-        columns = {
-            "measure": R if self.positive is None else D,
-            **effect,
-            "t": tests.t,
-            "df": tests.statistic.df,
-            "p": p,
-        }
+        columns = {"measure": R if self.positive is None else D, **effect, "t": tests.t}
+        columns |= {"df": tests.statistic.df, "p": p}
         return columns | {"p_permutation": tests.p_permutation, "p_family_wise": tests.p_family_wise}
 
 

@@ -19,13 +19,13 @@ from fcpower_bids.analyses.study import Study
 from fcpower_bids.analyses.targets import Target
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.differences import adjust_p_values, corrected_resampled_t
-from fcpower_bids.core.regression.folds import Fold, PredictionPreset
-from fcpower_bids.core.regression.kernels import correlation_kernel
-from fcpower_bids.core.regression.krr import BlockRidge, Regression, grid_of, kernel_ridge
-from fcpower_bids.core.regression.nested import NestedResult, Outcome, merge_folds, nested_cv
-from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe, standard_kernel
-from fcpower_bids.core.regression.scores import BINARY_SCORES, CONTINUOUS_SCORES, Training, score_predictions
-from fcpower_bids.core.regression.targets import TargetBuilder
+from fcpower_bids.core.folds import Fold, PredictionPreset
+from fcpower_bids.core.kernels import correlation_kernel
+from fcpower_bids.core.krr import BlockRidge, Regression, grid_of, kernel_ridge
+from fcpower_bids.core.nested import NestedResult, Outcome, merge_folds, nested_cv
+from fcpower_bids.core.probe import PRIMAL_WIDTH, LinearProbe, standard_kernel
+from fcpower_bids.core.scores import BINARY_SCORES, CONTINUOUS_SCORES, Training, score_predictions
+from fcpower_bids.core.targets import TargetBuilder
 from fcpower_bids.errors import Unfit
 from fcpower_bids.parallel import map_tasks
 from fcpower_bids.progress import track
@@ -101,14 +101,13 @@ def evaluate(study: Study, representations: Iterable[Representation], label: str
     }
 
 
-def cross_validate_anew(fit: Callable[[Sequence[Rows]], Iterable[Regression]], study: Study) -> NestedResult:
+def cross_validate_anew(fit: Callable[[Rows], Regression], study: Study, label: str) -> NestedResult:
     """Predict as `cross_validate`, with features fitted to the training people of every outer fold, inner folds too."""
     folds: dict[bytes, list[Fold]] = {}
     for fold in study.folds:
         folds.setdefault(np.sort(fold.train).tobytes(), []).append(fold)
-    solvers = fit([group[0].train for group in folds.values()])
-    pairs = zip(folds.values(), solvers, strict=True)
-    return merge_folds([cross_validate(solver, study, folds=group) for group, solver in pairs])
+    groups = track(folds.values(), f"folds of {label}", study.settings, len(folds))
+    return merge_folds([cross_validate(fit(group[0].train), study, folds=group) for group in groups])
 
 
 # --- Scores ---------------------------------------------------------------------------------------------------------
@@ -243,13 +242,7 @@ def compare(
             differences = np.where(np.abs(differences) < ROUNDING, 0.0, differences)
             test = corrected_resampled_t(differences[some], n_train, [len(people) for people in tested], tested)
             row: dict[str, Any] = {"target": target.name, "representation": first, "reference": reference}
-            row |= {
-                "score": score,
-                **vars(test),
-                "mean_difference": test.mean,
-                "ci_low": test.low,
-                "ci_high": test.high,
-            }
+            row |= {"score": score, **vars(test)}
             row |= {"n_folds": len(differences), "n_skipped": test.n_skipped + int((~some).sum())}
             row |= {"sd_difference": float(pd.Series(differences).std()), "folds_won": int((differences > 0).sum())}
             rows.append(row)
@@ -267,7 +260,7 @@ def correct_within(frame: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 def comparison_facts(study: Study) -> dict[str, Any]:
     """Say, for a sidecar, how representations are compared, and warn of test sets that are too small to say much."""
     smallest = min(fold.test.size for fold in study.folds)
-    if smallest >= SMALL_FOLD or study.protocol.held_out:
+    if smallest >= SMALL_FOLD or study.held_out:
         return {"Rule": RULE}
     return {
         "Rule": RULE,

@@ -14,12 +14,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.connectome.connectivity import standardise
-from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix, vectorise_edges
-from fcpower_bids.core.connectome.spd import decompose_range, eigendecompose
-from fcpower_bids.core.connectome.spectrum import clip_tolerance
-from fcpower_bids.core.regression.folds import PRESETS
-from fcpower_bids.core.regression.kernels import FeatureSource, correlation_kernel, power_features
+from fcpower_bids.core.connectome import clip_tolerance, decompose_range, eigendecompose, standardise
+from fcpower_bids.core.edges import edge_count, rebuild_matrix, vectorise_edges
+from fcpower_bids.core.folds import PRESETS
+from fcpower_bids.core.kernels import FeatureSource, correlation_kernel, power_features
 from fcpower_bids.encoders.checkpoints import HELD_OUT, NO, TRAINED, UNKNOWN
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.parallel import map_tasks
@@ -164,7 +162,8 @@ class PowerFamily:
         self.tolerance = clip_tolerance(connectivity.dtype)
         n, n_edges = connectivity.shape
         self.n_parcels = (1 + math.isqrt(1 + 8 * n_edges)) // 2
-        self._kept: tuple[FloatArray, list[FloatArray]] | None = None
+        # eigenvalues (n, P), and of each unit the eigenvectors (P, P); None where they do not fit or are not to be kept
+        self.spectra: tuple[FloatArray, list[FloatArray]] | None = None
         shared = _SHARED.get()
         shared = shared if shared is not None and shared.edges is connectivity.edges else None
         if (keep or shared) and fits(n, self.n_parcels):
@@ -173,21 +172,18 @@ class PowerFamily:
                 *(shared or SharedSpectra(connectivity.edges)).gather(keys, self._decompose, available_bytes()),
                 strict=True,
             )
-            self._kept = np.stack(values), list(vectors)
-
-    @property
-    def spectra(self) -> tuple[FloatArray, list[FloatArray]] | None:
-        """Eigenvalues (n, P), and of each unit the eigenvectors (P, P); None where they do not fit or were not kept."""
-        return self._kept
+            self.spectra = np.stack(values), list(vectors)
 
     @cached_property
     def eigenvalues(self) -> FloatArray:
         """Of every unit, shape (n, P)."""
-        return self._kept[0] if self._kept is not None else np.stack([values for values, _ in self.each_spectrum()])
+        return self.spectra[0] if self.spectra is not None else np.stack([values for values, _ in self.each_spectrum()])
 
     def each_spectrum(self) -> Iterator[Spectrum]:
         """Eigenvalues and eigenvectors of each unit, one after the other."""
-        yield from zip(*self._kept, strict=True) if self._kept else self._decompose(range(self.connectivity.shape[0]))
+        yield from (
+            zip(*self.spectra, strict=True) if self.spectra else self._decompose(range(self.connectivity.shape[0]))
+        )
 
     def _decompose(self, units: Sequence[int]) -> Iterator[Spectrum]:
         for _, spectra in self._each_block(_decompose, units):
@@ -197,8 +193,8 @@ class PowerFamily:
         """Edges of FC^alpha times sqrt(2), shape (n, E)."""
         shape = self.connectivity.shape[0], edge_count(self.n_parcels)
         out = np.empty(shape, precision(self.connectivity.shape))
-        if self._kept is not None:
-            return power_features(*self._kept, alpha, self.tolerance, out)
+        if self.spectra is not None:
+            return power_features(*self.spectra, alpha, self.tolerance, out)
         to_power = partial(_raise, alpha=alpha, tolerance=self.tolerance)
         for units, block in self._each_block(to_power, range(shape[0])):
             out[units[0] : units[-1] + 1] = block

@@ -130,7 +130,6 @@ def describe_sessions(
         scans = similarity[np.ix_(kept, kept)], persons[kept], sessions[kept]
         identification, sites = identify(*scans), blocks.sites_of(scans[1])
         apart, directions = identifiability(*scans), identification.by_direction()
-        error, low, high = identification.interval(blocks.families)
         null = permutation_null(*scans, n_permutations, settings.method.random_seed, sites)
         # Among the people of the site too.
         within: dict[str, Any] = {"n_sites": 1 if sites is None else len(set(sites.tolist()))}
@@ -138,26 +137,14 @@ def describe_sessions(
         if sites is not None and (within_sites := identify_within(*scans, sites)) is not None:
             within |= {"accuracy_within": within_sites.accuracy, "chance_within": within_sites.chance}
             within["i_diff_within"] = identifiability(*scans, sites).i_diff
-        row = {
-            "first_session": pair[0],
-            "second_session": pair[1],
-            "n_people": len(set(identification.person.tolist())),
-            "n_searches": len(identification.credit),
-            "accuracy_first_to_second": directions.get(pair, np.nan),
-            "accuracy_second_to_first": directions.get((pair[1], pair[0]), np.nan),
-            **{
-                "sd": error,
-                "ci_low": low,
-                "ci_high": high,
-                "accuracy": identification.accuracy,
-                "chance": identification.chance,
-            },
-            **{name: getattr(apart, name) for name in ("d_prime", "i_self", "i_others", "i_diff")},
-            **within,
-            "p_permutation": permutation_p_value(identification.accuracy, null),
-            "n_permutations": len(null),
-        }
-        rows.append(row)
+        row = {"first_session": pair[0], "second_session": pair[1], **within, **vars(apart)}
+        row |= {"n_people": len(set(identification.person.tolist())), "n_searches": len(identification.credit)}
+        row |= {"accuracy_first_to_second": directions.get(pair, np.nan)}
+        row |= {"accuracy_second_to_first": directions.get((pair[1], pair[0]), np.nan)}
+        row |= dict(zip(("sd", "ci_low", "ci_high"), identification.interval(blocks.families), strict=True))
+        row |= {"accuracy": identification.accuracy, "chance": identification.chance}
+        row["p_permutation"] = permutation_p_value(identification.accuracy, null)
+        rows.append(row | {"n_permutations": len(null)})
     return rows
 
 

@@ -20,10 +20,10 @@ from fcpower_bids.analyses.features import (
 from fcpower_bids.analyses.study import plan_scan_blocks, resolve_preset
 from fcpower_bids.analyses.targets import covariate_columns
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.connectome.edges import edge_names
+from fcpower_bids.core.data_checks import rank_correlation
 from fcpower_bids.core.differences import PooledNull, false_discovery_rates, permutation_p_value
-from fcpower_bids.core.regression.kernels import FeatureSource
-from fcpower_bids.core.sentinel_codes import rank_correlation
+from fcpower_bids.core.edges import edge_names
+from fcpower_bids.core.kernels import FeatureSource
 from fcpower_bids.errors import NotInCohort
 from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.schema import TABLES
@@ -124,11 +124,7 @@ def people_with_motion(cohort: Cohort) -> tuple[list[str], list[Rows], FloatArra
 
 def _edge_representations(cohort: Cohort, groups: list[Rows], settings: Settings) -> Iterator[Representation]:
     wanted = [name for name in expand_names(cohort, settings) if not encoder_of(name)]
-    return (
-        representation
-        for representation in build_representations(cohort, groups, wanted, settings)
-        if representation.is_edges
-    )
+    return (made for made in build_representations(cohort, groups, wanted, settings) if made.is_edges)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,8 +151,7 @@ def _model(
     cohort: Cohort, people: list[str], groups: list[Rows], motion: FloatArray, settings: Settings
 ) -> tuple[list[str], list[Rows], MotionModel]:
     """Hold covariates and sites constant; people without a covariate are left out. Raises NotInCohort."""
-    table = cohort.phenotypes.copy()
-    table.index = table.index.astype(str)
+    table = cohort.phenotypes.set_axis(cohort.phenotypes.index.astype(str))
     names = [
         name for name in resolve_preset(settings).covariates if name not in ("mean_fd", settings.group.site_column)
     ]

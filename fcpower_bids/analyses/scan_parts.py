@@ -11,23 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.features import EMBEDDING, Part, cut_series, expand_names, has_series, join_runs, precision
-from fcpower_bids.core.connectome.connectivity import MINIMUM_VOLUMES, pearson_connectivity
-from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.connectome import MINIMUM_VOLUMES, pearson_connectivity
+from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.errors import FcPowerError, Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort
 from fcpower_bids.resources import available_bytes
 from fcpower_bids.settings import Settings
 
-
-def first_half(volumes: int, repetition_time: float) -> slice:
-    """The volumes before the middle of the scan."""
-    return slice(0, volumes // 2)
-
-
-def second_half(volumes: int, repetition_time: float) -> slice:
-    """The volumes from the middle of the scan on."""
-    return slice(volumes // 2, volumes)
+HALVES: tuple[Part, Part] = (
+    lambda volumes, repetition_time: slice(0, volumes // 2),
+    lambda volumes, repetition_time: slice(volumes // 2, volumes),
+)
+"""The volumes before the middle of a scan, and those from it on."""
 
 
 def first_minutes(minutes: float) -> Part:
@@ -54,15 +50,11 @@ def cut_scans(cohort: Cohort, parts: Sequence[Part], label: str, settings: Setti
                 of_part[scan] = vectorise_edges(pearson_connectivity(series[cut]), weighted=False)
         except Unfit as error:
             raise Unfit(f"A part of a scan of {person} has no connectome. {error}") from error
-    return [
-        dataclasses.replace(
-            cohort,
-            scans=cohort.scans.assign(volumes=of_part, n_runs=1),
-            edges=connectomes,
-            series=cut_series(cohort, part),
-        )
-        for part, of_part, connectomes in zip(parts, volumes, edges, strict=True)
-    ]
+    cohorts = []
+    for part, of_part, connectomes in zip(parts, volumes, edges, strict=True):
+        scans = cohort.scans.assign(volumes=of_part, n_runs=1)
+        cohorts.append(dataclasses.replace(cohort, scans=scans, edges=connectomes, series=cut_series(cohort, part)))
+    return cohorts
 
 
 LENGTHS = (1.2, 2.4, 4.8, 9.6, 19.2, 38.4, 76.8)

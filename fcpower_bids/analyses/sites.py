@@ -13,9 +13,9 @@ from fcpower_bids.analyses.evaluate import make_solver
 from fcpower_bids.analyses.features import Representation
 from fcpower_bids.analyses.study import Study, changes_features
 from fcpower_bids.core.arrays import FloatArray, Labels, Rows
-from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
-from fcpower_bids.core.regression.krr import Regression
-from fcpower_bids.core.regression.scores import site_scores, weighted_score
+from fcpower_bids.core.kernels import PANEL, FeatureSource
+from fcpower_bids.core.krr import Regression
+from fcpower_bids.core.scores import site_scores, weighted_score
 from fcpower_bids.records import Table, tabulate
 
 SMALLEST_SITE = 3
@@ -144,7 +144,7 @@ def tabulate_sites(study: Study, predictions: Iterable[pd.DataFrame]) -> dict[st
     rows: list[dict[str, Any]] = []
     for part in predictions:
         target, name = part[["target", "representation"]].iloc[0]
-        sites = study.protocol.sites_of(target)
+        sites = study.sites_of(target)
         if sites is None:
             continue
         of_people = dict(zip(study.people.names, sites.tolist(), strict=True))
@@ -153,8 +153,8 @@ def tabulate_sites(study: Study, predictions: Iterable[pd.DataFrame]) -> dict[st
         rows += [about | row for row in _describe(part, part["participant_id"].map(of_people), score)]
     if not rows:
         return {}
-    facts = {"SiteColumn": study.settings.group.site_column, "HoldOutSites": study.protocol.held_out is not None}
-    return tabulate(facts | study.protocol.facts(study.targets), prediction_sites=rows)
+    facts = {"SiteColumn": study.settings.group.site_column, "HoldOutSites": study.held_out is not None}
+    return tabulate(facts | study.site_facts(), prediction_sites=rows)
 
 
 def scores_within_sites(tables: Mapping[str, Table]) -> dict[tuple[str, str], dict[str, float]]:

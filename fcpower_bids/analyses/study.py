@@ -1,6 +1,6 @@
-"""A study: preset, people, targets, and the protocol that all representations of a prediction share.
+"""A study: preset, people, targets, and what all representations of a prediction share.
 
-The protocol is outer and inner folds, who may change places, and the unit of every test; nothing else draws them.
+That is outer and inner folds, who may change places, and the unit of every test; nothing else draws them.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ from fcpower_bids.analyses.targets import (
     site_labels,
 )
 from fcpower_bids.core.arrays import FloatArray, Labels, Rows
-from fcpower_bids.core.identification import units_of
-from fcpower_bids.core.regression.folds import (
+from fcpower_bids.core.folds import (
     PRESETS,
     Fold,
     PredictionPreset,
@@ -51,7 +50,8 @@ from fcpower_bids.core.regression.folds import (
     partition,
     replicated_folds,
 )
-from fcpower_bids.core.regression.targets import TargetBuilder, leave_nothing, permuted_rows
+from fcpower_bids.core.identification import units_of
+from fcpower_bids.core.targets import TargetBuilder, leave_nothing, permuted_rows
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
@@ -71,16 +71,33 @@ class Study:
     preset: PredictionPreset  # with the user's repeats, folds and covariates in the place of the published ones
     people: People
     targets: list[Target]
-    protocol: Protocol  # folds, permutations, and the unit of every test
+    exchange: Exchange  # who may change places
+    folds: tuple[Fold, ...]
+    # labels of repeat and fold in a file; empty where folds are drawn
+    labels: Mapping[tuple[int, int], tuple[str, str]]
+    held_out: str | None  # the column of sites no one of which both trains and tests in any fold
 
     @property
-    def folds(self) -> tuple[Fold, ...]:
-        """The folds of the protocol."""
-        return self.protocol.folds
+    def scored_within(self) -> Labels | None:
+        """The sites within which people are scored, shape (n,): those held out, whose level no model can know."""
+        return None if self.held_out is None else self.exchange.columns[self.held_out]
 
-    def on_folds(self, folds: tuple[Fold, ...]) -> Study:
-        """The same study on other folds."""
-        return dataclasses.replace(self, protocol=dataclasses.replace(self.protocol, folds=folds))
+    def sites_of(self, target: str) -> Labels | None:
+        """The sites that the predictions of a target are reported for, shape (n,)."""
+        return self.exchange.sites_of(target) if self.scored_within is None else self.scored_within
+
+    def site_facts(self) -> dict[str, Any]:
+        """Describe the sites for a sidecar."""
+        if self.held_out is not None:
+            return {"SitesHeldOut": self.held_out}
+        return self.exchange.facts([target.name for target in self.targets], self.preset.covariates)
+
+    def divide(self, rows: Rows) -> list[Rows]:
+        """Divide people into as many parts as there are inner folds, families whole, for a model of all of them."""
+        families = family_numbers(self.people.families, len(self.people.names))[rows]
+        rng = np.random.default_rng(self.settings.method.random_seed)
+        labels = deal_families(families, self.preset.n_inner, rng)
+        return [rows[labels == part] for part in range(self.preset.n_inner)]
 
     def within(self, subsamples: Sequence[Rows]) -> Study:
         """The study with folds within subsamples of people, families whole; the repeat is the number of the subsample.
@@ -98,7 +115,7 @@ class Study:
             for fold in drawn:
                 inner = tuple(rows[part] for part in fold.inner)
                 folds.append(Fold(number, fold.fold, rows[fold.train], rows[fold.test], inner))
-        return self.on_folds(tuple(folds))
+        return dataclasses.replace(self, folds=tuple(folds))
 
     @cached_property
     def columns(self) -> FloatArray | TargetBuilder:
@@ -122,7 +139,7 @@ class Study:
         unused: tuple[str, ...] = ("n_folds", "n_inner", "splits") if group.sites == HOLD_OUT or brought else ()
         unused += ("n_repeats",) if brought else ()
         how = "each site held out in turn" if group.sites == HOLD_OUT else "K-fold"
-        sizes, sites = {len(fold.inner) for fold in self.folds}, self.protocol.scored_within
+        sizes, sites = {len(fold.inner) for fold in self.folds}, self.scored_within
         by_site = sites is not None and all(
             sum(len(set(sites[rows])) for rows in fold.inner) == len(set(sites[fold.train])) for fold in self.folds
         )
@@ -136,7 +153,7 @@ class Study:
             "Kernel": f"{group.kernel}; linear on z-scored features for embeddings",
             "Precision": describe_precision((len(self.people.names), self.cohort.edges.shape[1])),
             "PositiveClasses": {target.name: target.positive for target in self.targets if target.is_binary},
-            **self.protocol.facts(self.targets),
+            **self.site_facts(),
             **describe_people(self.cohort, self.people, self.settings),
         }
 
@@ -189,9 +206,19 @@ def open_study(cohort: Cohort, settings: Settings, harmonises: bool = False) -> 
             f"{FEWEST_PEOPLE} name --targets to have them predicted."
         )
     targets = choose_targets(people.phenotypes, settings.group, cohort.targets or None, preset.covariates)
-    protocol = plan_protocol(cohort, people, settings, preset, targets)
+    exchange, labels = plan_exchange(cohort, people, settings), dict[tuple[int, int], tuple[str, str]]()
+    if cohort.folds is None:
+        folds = _draw_folds(people, settings, preset, targets)
+        held_out = group.site_column if group.sites == HOLD_OUT else None
+    else:
+        by_person = {
+            name: dict(zip(people.names, sites.tolist(), strict=True)) for name, sites in exchange.columns.items()
+        }
+        held_out = held_out_column(cohort.folds, by_person)
+        sites = None if held_out is None or not preset.inner_by_site else exchange.columns[held_out]
+        folds, labels = _brought_folds(cohort, people, preset, settings.method.random_seed, sites)
     for target in targets:
-        known, folds = target.known, protocol.folds
+        known = target.known
         for fold in folds:
             if sum(known[rows].any() for rows in fold.inner) < 2:
                 fewer = "use fewer folds, or " * (group.sites != HOLD_OUT and cohort.folds is None)
@@ -206,7 +233,7 @@ def open_study(cohort: Cohort, settings: Settings, harmonises: bool = False) -> 
                 "that train one of the folds, so nothing is left to predict. Name fewer --covariates, or leave this "
                 "target out."
             )
-    return Study(cohort, settings, preset, people, targets, protocol)
+    return Study(cohort, settings, preset, people, targets, exchange, folds, labels, held_out)
 
 
 def resolve_preset(settings: Settings) -> PredictionPreset:
@@ -263,12 +290,9 @@ class Exchange:
 
     def orders(self, target: Target, number: int) -> Rows:
         """Draw orders of the people who have a target, shape (number, n): families whole, everyone at their site."""
-        return permuted_rows(int(target.known.sum()), number, self.settings.method.random_seed, *self._blocks(target))
-
-    def _blocks(self, target: Target) -> tuple[Labels | None, Labels | None]:
         labels = self.people.families, self.sites_of(target.name)
-        families, sites = (None if column is None else column[target.known] for column in labels)
-        return families, sites
+        blocks = (None if column is None else column[target.known] for column in labels)
+        return permuted_rows(int(target.known.sum()), number, self.settings.method.random_seed, *blocks)
 
     def facts(self, targets: Sequence[str], covariates: Sequence[str]) -> dict[str, Any]:
         """Describe, for a sidecar, the targets that go with a site that is no covariate."""
@@ -283,8 +307,7 @@ class Exchange:
 
 def plan_exchange(cohort: Cohort, people: People, settings: Settings) -> Exchange:
     """Find the sites within which people change places, as the check of the cohort finds them."""
-    table = cohort.phenotypes.copy()
-    table.index = table.index.astype(str)
+    table = cohort.phenotypes.set_axis(cohort.phenotypes.index.astype(str))
     columns = {name: site_labels(people.phenotypes, name) for name in site_columns(table, settings.group)}
     shares = find_site_shares(table, read_targets(table, cohort, settings.group), settings.group) if columns else ()
     return Exchange(people, settings, columns, shares)
@@ -317,8 +340,7 @@ def plan_scan_blocks(cohort: Cohort, persons: Sequence[str], settings: Settings)
     """Find sites and families of people with scans; a person without phenotypes is a family, of a site not known."""
     group = settings.group
     names = sorted(set(persons))
-    table = cohort.phenotypes.copy()
-    table.index = table.index.astype(str)
+    table = cohort.phenotypes.set_axis(cohort.phenotypes.index.astype(str))
     columns = site_columns(table, group) if group.site_column is None else [group.site_column]
     table = table.reindex(names)
     labels = [site_labels(column_of(table, column).to_frame(), column) for column in columns]
@@ -336,56 +358,6 @@ def plan_scan_blocks(cohort: Cohort, persons: Sequence[str], settings: Settings)
 
 
 # --- Folds ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Protocol:
-    """Who is trained on and tested, and the unit of every test."""
-
-    folds: tuple[Fold, ...]
-    # labels of repeat and fold in a file; empty where folds are drawn
-    labels: Mapping[tuple[int, int], tuple[str, str]]
-    exchange: Exchange
-    preset: PredictionPreset
-    held_out: str | None  # the column of sites no one of which both trains and tests in any fold
-
-    @property
-    def scored_within(self) -> Labels | None:
-        """The sites within which people are scored, shape (n,): those held out, whose level no model can know."""
-        return None if self.held_out is None else self.exchange.columns[self.held_out]
-
-    def sites_of(self, target: str) -> Labels | None:
-        """The sites that the predictions of a target are reported for, shape (n,)."""
-        return self.exchange.sites_of(target) if self.scored_within is None else self.scored_within
-
-    def divide(self, rows: Rows, seed: int) -> list[Rows]:
-        """Divide people into as many parts as there are inner folds, families whole, for a model of all of them."""
-        families = family_numbers(self.exchange.people.families, len(self.exchange.people.names))[rows]
-        labels = deal_families(families, self.preset.n_inner, np.random.default_rng(seed))
-        return [rows[labels == part] for part in range(self.preset.n_inner)]
-
-    def facts(self, targets: Sequence[Target]) -> dict[str, Any]:
-        """Describe the sites for a sidecar."""
-        if self.held_out is not None:
-            return {"SitesHeldOut": self.held_out}
-        return self.exchange.facts([target.name for target in targets], self.preset.covariates)
-
-
-def plan_protocol(
-    cohort: Cohort, people: People, settings: Settings, preset: PredictionPreset, targets: Sequence[Target]
-) -> Protocol:
-    """Draw the folds, or take those of a file, and see which sites they hold out. Raises Unfit."""
-    exchange = plan_exchange(cohort, people, settings)
-    if cohort.folds is None:
-        folds, held_out = _draw_folds(people, settings, preset, targets), None
-        if settings.group.sites == HOLD_OUT:
-            held_out = settings.group.site_column
-        return Protocol(folds, {}, exchange, preset, held_out)
-    by_person = {name: dict(zip(people.names, sites.tolist(), strict=True)) for name, sites in exchange.columns.items()}
-    held_out = held_out_column(cohort.folds, by_person)
-    sites = None if held_out is None or not preset.inner_by_site else exchange.columns[held_out]
-    folds, labels = _brought_folds(cohort, people, preset, settings.method.random_seed, sites)
-    return Protocol(folds, labels, exchange, preset, held_out)
 
 
 def _draw_folds(

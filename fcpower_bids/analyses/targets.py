@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from fcpower_bids.analyses.features import scans_without_features
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.regression.targets import (
+from fcpower_bids.core.data_checks import group_share
+from fcpower_bids.core.targets import (
     TargetBuilder,
     composite_target,
     encode_binary,
@@ -21,7 +22,6 @@ from fcpower_bids.core.regression.targets import (
     join_targets,
     residual_target,
 )
-from fcpower_bids.core.sentinel_codes import group_share
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Group
@@ -43,9 +43,8 @@ class People:
     names: tuple[str, ...]  # ``participant_id`` of n people
     scans: tuple[Rows, ...]  # rows of the cohort's scans of each person
     phenotypes: pd.DataFrame  # their rows
-    # families, sites: (n,), or None: none where no column is named
-    families: NDArray[np.str_] | None
-    sites: NDArray[np.str_] | None
+    families: NDArray[np.str_] | None  # (n,); None where no column is named
+    sites: NDArray[np.str_] | None  # the same
     covariates: FloatArray  # (n, c): numbers, and one indicator per further class of a text column
     facts: Mapping[str, Any]  # who was left out and why, for the sidecar
 
@@ -76,8 +75,7 @@ def choose_people(cohort: Cohort, settings: Group, representations: Sequence[str
         if usable[row]:
             scans.setdefault(name, []).append(row)
     everyone = sorted(set(cohort.scans["participant_id"].astype(str)))
-    table = cohort.phenotypes.copy()
-    table.index = table.index.astype(str)
+    table = cohort.phenotypes.set_axis(cohort.phenotypes.index.astype(str))
     numbers = covariate_columns(table, cohort.scans, covariates, (settings.site_column,))
     complete = set(numbers.index[numbers.notna().all(axis=1)])
     left_out = {
@@ -312,8 +310,7 @@ def _finite(column: pd.Series, name: str) -> FloatArray:
 class SiteShare:
     """A target that goes with a column of sites."""
 
-    # target, column: a target, or a part of a composite
-    target: str
+    target: str  # or a part of a composite
     column: str
     share: float  # share of the variance between the sites
     n_sites: int

@@ -20,8 +20,8 @@ TAKEN = ("models", "predicted", "index")
 """Names in ``group/``, and of pages, that no results can have."""
 SHARES = ("min_coverage", "drop_parcels_missing_in", "drop_people_missing", "held_out", "shrink_to_identity")
 POSITIVE = (
-    *("repeats", "folds", "inner_folds", "batch_size", "microbatch", "checkpoint_every", "window"),
-    *("filter_order", "devices", "omp_nthreads"),
+    *("repeats", "folds", "inner_folds", "batch_size", "window", "filter_order"),
+    *("devices", "omp_nthreads"),
 )
 NOT_NEGATIVE = (
     *("band_stop_min", "band_stop_max", "checkpoint_minutes", "random_seed", "steps"),

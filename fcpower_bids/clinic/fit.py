@@ -28,12 +28,12 @@ from fcpower_bids.clinic.page import SIGNIFICANT, say_in_full, was_tested
 from fcpower_bids.cohort.feature_choice import choose_connectomes, gather_preprocessing
 from fcpower_bids.cohort.recordings import selected_of
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.connectome.edges import rebuild_matrix
-from fcpower_bids.core.connectome.spd import connectome_summary
-from fcpower_bids.core.regression.krr import LAST_DECADE, decades
-from fcpower_bids.core.regression.nested import score_penalties
-from fcpower_bids.core.regression.probe import ModelArrays, predict_from_arrays, ridge_model_arrays
-from fcpower_bids.core.regression.scores import best_penalty
+from fcpower_bids.core.connectome import connectome_summary
+from fcpower_bids.core.edges import rebuild_matrix
+from fcpower_bids.core.krr import LAST_DECADE, decades
+from fcpower_bids.core.nested import score_penalties
+from fcpower_bids.core.probe import ModelArrays, predict_from_arrays, ridge_model_arrays
+from fcpower_bids.core.scores import best_penalty
 from fcpower_bids.errors import DatasetError, FcPowerError, Unfit
 from fcpower_bids.outputs.group import Attempts, find_table
 from fcpower_bids.outputs.tables import plain, read_connectome, read_table, write_declared, write_json
@@ -121,7 +121,7 @@ def held_out_residuals(
     built, target = join_target_builders(study.targets, study.people.covariates), study.targets[0]
     pair = (str(negative_class(study)), str(target.positive))
     parts, similarity = [], np.full(len(person), np.nan)
-    for fold, test in enumerate(study.protocol.divide(known, study.settings.method.random_seed)):
+    for fold, test in enumerate(study.divide(known)):
         train, scans = np.setdiff1d(known, test), np.flatnonzero(np.isin(person, test))
         values = (built(train) if callable(built) else built)[:, 0]
         result = predict_from_arrays(fit(values, train), single[scans])
@@ -190,7 +190,7 @@ def fit_final_model(
     penalties = decades(solver.unit, range(-LAST_DECADE, LAST_DECADE + 1)) if solver.unit else solver.penalties
     # The score that selects: a correlation knows no scale, and here the numbers themselves are read.
     selection = settings.group.selection or (preset.selection if binary else ERROR)
-    folds = study.protocol.divide(known, study.settings.method.random_seed)
+    folds = study.divide(known)
     scores = score_penalties(solver, penalties, values[:, None], folds, selection)
     # A penalty of 0 interpolates the training people; it makes no model for others.
     penalty = float(penalties[best_penalty(np.where(penalties[:, None] > 0, scores, np.nan), penalties)[0]])

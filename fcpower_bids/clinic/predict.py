@@ -29,9 +29,9 @@ from fcpower_bids.cohort.feature_choice import differences
 from fcpower_bids.cohort.inclusion import CAUTION, NO_SESSION, SOUND, UNUSABLE, Connectome, cautions_of, read_quality
 from fcpower_bids.cohort.people import Source, load_people, tables_of
 from fcpower_bids.cohort.recordings import describe_nothing_left, selected
-from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.connectome.spd import connectome_summary, spectral_power
-from fcpower_bids.core.regression.probe import predict_from_arrays
+from fcpower_bids.core.connectome import connectome_summary, spectral_power
+from fcpower_bids.core.edges import vectorise_edges
+from fcpower_bids.core.probe import predict_from_arrays
 from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError, Unfit
 from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import people_tables
@@ -73,8 +73,7 @@ class AppliedModel(NamedTuple):
     """Result of a fitted model for one scan."""
 
     prediction: float  # in the unit of the target; for two classes a score between the classes 0 and 1
-    # low, high: interval with the coverage and for the people that ``facts["Interval"]`` states; NaN for classes
-    low: float
+    low: float  # interval with the coverage that ``facts["Interval"]`` states; NaN for classes
     high: float
     classes: tuple[str, ...]  # for two classes those that cannot be ruled out; empty for numbers
     similarity: float  # how like the training people the scan is

@@ -20,6 +20,7 @@ from fcpower_bids.cohort.inclusion import (
     choose_parcels,
     exclude,
     exclude_by_quality,
+    name_some,
     read_quality,
     tabulate_exclusions,
 )
@@ -40,8 +41,8 @@ from fcpower_bids.cohort.scans import (
     tabulate_scans,
 )
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.edges import rebuild_connectome, vectorise_edges
-from fcpower_bids.core.duplicates import COPIED, NEITHER
+from fcpower_bids.core.data_checks import COPIED, NEITHER
+from fcpower_bids.core.edges import rebuild_connectome, vectorise_edges
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.records import Cohort, label_order
@@ -151,15 +152,8 @@ def load_cohort(settings: Settings) -> Cohort:
             "same."
         )
     reference, about_reference = _read_reference(chosen, parcels, {*edges.contents}, settings)
-    notes += [
-        *about_reference,
-        *facts.notes,
-        *about_folds,
-        *about_series,
-        *phenotypes.notes,
-        *columns.notes,
-        *describe_sets(settings.group),
-    ]
+    notes += [*about_reference, *facts.notes, *about_folds, *about_series]
+    notes += [*phenotypes.notes, *columns.notes, *describe_sets(settings.group)]
     return Cohort(
         scans=table,
         edges=assemble_edges(scans, edges, kept_parcels, settings),
@@ -298,8 +292,7 @@ def _choose_recordings(
     if doubtful := list(
         dict.fromkeys(connectome.recording for connectome in chosen if connectome.path in door.doubtful)
     ):
-        more = f" and {len(doubtful) - 3} more" if len(doubtful) > 3 else ""
-        notes.append(f"In doubt, and taking part: {', '.join(doubtful[:3])}{more}.")
+        notes.append(f"In doubt, and taking part: {name_some(doubtful, 3)}.")
     quality = [read_quality(connectome) for connectome in chosen]
     keep, left_out = exclude_by_quality(chosen, quality, settings)
     rows += left_out

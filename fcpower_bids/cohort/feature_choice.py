@@ -28,11 +28,7 @@ def choose_connectomes(connectomes: Sequence[Connectome], settings: Settings) ->
     kept, about_atlas = _choose_atlas(kept, settings)
     notes += about_atlas
     spaces, folder = {connectome.space for connectome in kept}, settings.output_dir
-    kept = [
-        connectome
-        for connectome in kept
-        if not settings.inputs.space or any(is_in_space(connectome.labels, space) for space in settings.inputs.space)
-    ]
+    kept = _in_spaces(kept, settings.inputs.space)
     if not kept:
         wanted, there = " ".join(settings.inputs.space), ", ".join(sorted(spaces))
         raise DatasetError(f"{folder} has no FC in --space {wanted}, only in {there}.")
@@ -71,11 +67,14 @@ def asked_for(connectomes: Sequence[Connectome], settings: Settings) -> list[Con
         names = sorted({connectome.atlas_name for connectome in kept})
         atlases = {name for spec in settings.method.atlas for name in match_atlases(spec, names)}
         kept = [connectome for connectome in kept if connectome.atlas_name in atlases]
-    return [
-        connectome
-        for connectome in kept
-        if not settings.inputs.space or any(is_in_space(connectome.labels, space) for space in settings.inputs.space)
-    ]
+    return _in_spaces(kept, settings.inputs.space)
+
+
+def _in_spaces(connectomes: list[Connectome], spaces: Sequence[str]) -> list[Connectome]:
+    """Those in one of these spaces; all where none is named."""
+    if not spaces:
+        return connectomes
+    return [scan for scan in connectomes if any(is_in_space(scan.labels, space) for space in spaces)]
 
 
 def _filter(connectomes: Sequence[Connectome], settings: Settings) -> tuple[list[Connectome], list[str]]:

@@ -313,6 +313,11 @@ def quality_row(connectome: Connectome) -> dict[str, str]:
     return next((row for row in rows if row.get("atlas") == connectome.atlas_name), {})
 
 
+def name_some(names: Sequence[str], most: int = 5) -> str:
+    """``a, b and 3 more``: the tables have all."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def number_of(text: Any) -> float:
     """The number that a text is, else NaN."""
     try:
@@ -330,8 +335,7 @@ def find_cautions(
     where there is none, ``notes`` are those of its cleaning.
     """
     cautions = [
-        f"{len(parcels)} of the parcels of {short_name(atlas)} without a value: {', '.join(parcels[:MOST_NAMED])}"
-        + (f" and {len(parcels) - MOST_NAMED} more." if len(parcels) > MOST_NAMED else ".")
+        f"{len(parcels)} of the parcels of {short_name(atlas)} without a value: {name_some(parcels, MOST_NAMED)}."
         for atlas, parcels in uncovered.items()
         if parcels
     ]
@@ -391,9 +395,7 @@ def exclude_by_quality(
             return "its mean framewise displacement is not known, and --max-mean-fd asks for it"
         if limit is not None and its.mean_fd > limit:
             return f"mean framewise displacement {its.mean_fd:.3f} mm, more than --max-mean-fd {limit:g} mm"
-        path = series_file(
-            connectome.beside(TIMESERIES)
-        )  # one that is not there only keeps analyses of scan length from all
+        path = series_file(connectome.beside(TIMESERIES))  # without it nobody has analyses of scan length
         try:
             return f"{path.name} is cut short: {REMEDY}" if path.is_file() and is_cut_short(path) else ""
         except OSError as error:

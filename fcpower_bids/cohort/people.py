@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.cohort.inclusion import NO_SESSION, VALUE, Exclusion, person_at
+from fcpower_bids.cohort.inclusion import NO_SESSION, VALUE, Exclusion, name_some, person_at
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.roots import SITE, output_folders, people_tables
 from fcpower_bids.inputs.spreadsheets import MISSING, is_table, read_spreadsheet
@@ -394,23 +394,20 @@ def _join_sessions(table: PeopleTable, scanned: Scanned) -> tuple[pd.DataFrame, 
             joined = joined or bool(sessions)
             chosen.append(places[there[0] if there else 0])
             continue
-        of_scans = "its scan has none" if NO_SESSION in sessions else f"its scans are of {_listed(sessions)}"
-        reason = f"{table.path.name} has rows of {_listed(labels)}, and {of_scans}; its values are missing"
+        of_scans = "its scan has none" if NO_SESSION in sessions else f"its scans are of {name_some(sessions, NAMED)}"
+        reason = f"{table.path.name} has rows of {name_some(labels, NAMED)}, and {of_scans}; its values are missing"
         rows.append(Exclusion(str(person), NO_SESSION, VALUE, reason))
     unmet = ""
     if rows and not joined:
         used = sorted({label for labels in scanned.values() for label in labels}, key=label_order)
-        of_scans = "the scans have none" if used == [NO_SESSION] else f"the scans are of {_listed(used)}"
+        of_scans = "the scans have none" if used == [NO_SESSION] else f"the scans are of {name_some(used, NAMED)}"
+        stated = frame[table.session].drop_duplicates().tolist()
         unmet = (
-            f"{table.path} has values of {_listed(frame[table.session].drop_duplicates().tolist())}, and {of_scans}. "
+            f"{table.path} has values of {name_some(stated, NAMED)}, and {of_scans}. "
             f"Name sessions in its column {table.session} as the scans do, or leave one row per person without it."
         )
     values = frame.iloc[chosen].drop(columns=table.session).set_index(PERSON)
     return values.reindex(pd.Index(sorted(set(frame[PERSON])), name=PERSON)), rows, unmet
-
-
-def _listed(sessions: Sequence[str]) -> str:
-    return ", ".join(sessions[:NAMED]) + (f" and {len(sessions) - NAMED} more" if len(sessions) > NAMED else "")
 
 
 def _alike_but_for_capitals(tables: Sequence[PeopleTable]) -> dict[str, str]:

@@ -60,10 +60,9 @@ class Decision:
 
     wanted: dict[str, str]  # bare labels by entity; ``sub`` is always there
     recording: str  # name of the one recording that is meant; empty where the labels say which
-    # decision, reason, decided: ``accept``, ``doubt`` or ``reject``, why, and when
-    decision: str
-    reason: str
-    decided: str = ""
+    decision: str  # ``accept``, ``doubt`` or ``reject``
+    reason: str  # why
+    decided: str = ""  # when
 
     def means(self, recording: str, labels: Mapping[str, str]) -> bool:
         """Whether a recording with these labels by entity is one of those meant."""
@@ -137,9 +136,8 @@ class Selected:
     connectomes: tuple[Connectome, ...]  # those that take part, sorted by participant, session and name
     left_out: tuple[LeftOut, ...]
     absent: tuple[Exclusion, ...] = ()  # whom the decisions name and who are not here
-    # accepted, doubtful: paths of the FC of recordings that take part, as the decisions say
-    accepted: frozenset[Path] = frozenset()
-    doubtful: frozenset[Path] = frozenset()
+    accepted: frozenset[Path] = frozenset()  # paths of FC of recordings that take part, as the decisions say
+    doubtful: frozenset[Path] = frozenset()  # the same
 
     @property
     def people(self) -> set[str]:
@@ -221,7 +219,7 @@ def _gather(output_dir: Path) -> Selected:
         if state == DONE:
             there.append(connectome)
         else:
-            left_out.append(LeftOut(connectome.entities, connectome.atlas_name, state, reason, connectome=connectome))
+            left_out.append(_leave_out(connectome, state, reason))
     runs: dict[tuple[Entities, str], list[Connectome]] = {}
     for run in (connectome for connectome in there if connectome.entity("run") is not None):
         runs.setdefault((drop(run.entities, ("run",)), run.atlas_name), []).append(run)
@@ -230,7 +228,7 @@ def _gather(output_dir: Path) -> Selected:
             continue
         names = " and ".join(f"run-{run.entity('run')}" for run in runs[whole.entities, whole.atlas_name])
         reason = f"by its name it is the combination of {names}, which take part"
-        left_out.append(LeftOut(whole.entities, whole.atlas_name, COMBINED, reason, connectome=whole))
+        left_out.append(_leave_out(whole, COMBINED, reason))
         there.remove(whole)
     folders = known_folders(output_dir)
     left_out = [
@@ -309,28 +307,21 @@ def decide(gathered: Selected, path: Path | None) -> Selected:
             reason = f"{which}{path.name} {ABSENT}"
             absent.append(Exclusion(f"sub-{decision.wanted['sub']}", session, what, reason))
     accepted, doubtful = (frozenset(paths - rejected.keys()) for paths in taking_part.values())
-    left_out = tuple(
-        LeftOut(
-            connectome.entities, connectome.atlas_name, REJECTED, rejected[connectome.path], connectome.site, connectome
-        )
-        for connectome in gathered.connectomes
-        if connectome.path in rejected
-    )
-    kept = tuple(connectome for connectome in gathered.connectomes if connectome.path not in rejected)
+    kept = tuple(scan for scan in gathered.connectomes if scan.path not in rejected)
+    others = (scan for scan in gathered.connectomes if scan.path in rejected)
+    left_out = tuple(_leave_out(scan, REJECTED, rejected[scan.path]) for scan in others)
     return Selected(kept, gathered.left_out + left_out, tuple(absent), accepted, doubtful)
 
 
-def _quality_facts(connectome: Connectome) -> dict[str, Any]:
-    """The sidecar of the quality table; nothing where it is not there or damaged, for which the scan is left out."""
-    path = connectome.beside(QUALITY).with_suffix(".json")
-    with suppress(DatasetError):
-        return read_json(path)
-    return {}
+def _leave_out(scan: Connectome, state: str, reason: str) -> LeftOut:
+    return LeftOut(scan.entities, scan.atlas_name, state, reason, scan.site, scan)
 
 
 def source_of(connectome: Connectome) -> str:
     """Name of the dataset that a recording was made from; empty where its sidecar does not say."""
-    sources = _quality_facts(connectome).get("Sources") or [""]
+    sources: Any = [""]
+    with suppress(DatasetError):  # it is not there or damaged, for which the scan is left out
+        sources = read_json(connectome.beside(QUALITY).with_suffix(".json")).get("Sources") or sources
     return str(sources[0]).partition(":")[2].partition(":")[0] if isinstance(sources, list) else ""
 
 
@@ -403,12 +394,8 @@ def tabulate_recordings(output_dir: Path) -> pd.DataFrame:
         with suppress(DatasetError):  # the group level leaves it out, and says why
             cautions = cautions_of(connectome) if state == DONE else None
         verdict = UNUSABLE if state != DONE else None if cautions is None else CAUTION if cautions else SOUND
-        known = (
-            verdict,
-            " ".join(cautions or ()) or None,
-            source_of(connectome),
-            digest_choices(cleaning_choices(connectome)),
-        )
+        made = source_of(connectome), digest_choices(cleaning_choices(connectome))
+        known = (verdict, " ".join(cautions or ()) or None, *made)
         figures = (quality.mean_fd, quality.seconds, quality.volumes)
         path = connectome.path.relative_to(output_dir).as_posix()
         rows.append((connectome.recording, connectome.atlas_name, path, state, reason or None, *known, *figures))

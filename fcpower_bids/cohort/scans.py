@@ -19,13 +19,13 @@ from joblib import Parallel, cpu_count, delayed
 from numpy.typing import NDArray
 
 from fcpower_bids.cohort.inclusion import NO_SESSION, RECORDING, VALUE, Connectome, Exclusion, Quality
-from fcpower_bids.core.connectome.connectivity import (
+from fcpower_bids.core.connectome import (
     ParcelError,
     average_connectivity,
     covered_parcels,
 )
-from fcpower_bids.core.connectome.edges import edge_count, rebuild_connectome, rebuild_matrix, vectorise_edges
-from fcpower_bids.core.regression.folds import PRESETS
+from fcpower_bids.core.edges import edge_count, rebuild_connectome, rebuild_matrix, vectorise_edges
+from fcpower_bids.core.folds import PRESETS
 from fcpower_bids.encoders.checkpoints import HELD_OUT, NO, STATE, TRAINED, UNKNOWN
 from fcpower_bids.errors import DatasetError, Unfit, UsageError
 from fcpower_bids.imaging.atlas_files import network_of

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.connectome.spectrum import in_range, power_weights
+from fcpower_bids.core.connectome import in_range, power_weights
+from fcpower_bids.core.edges import vectorise_edges
 
 _SMALLEST_FOLD = 4
 

@@ -18,22 +18,17 @@ from fcpower_bids.core.arrays import FloatArray
 class ResampledT:
     """Result of `corrected_resampled_t`."""
 
-    mean: float  # mean difference over the distinct folds
-    # low, high: confidence limits of the mean difference
-    low: float
-    high: float
-    # t, df: statistic and J - 1 degrees of freedom
+    mean_difference: float  # over the distinct folds
+    ci_low: float  # confidence limits of the mean difference
+    ci_high: float
     t: float
-    df: float
-    # p_two_sided, p_greater, p_less: for a difference unlike, above and below zero
-    p_two_sided: float
+    df: float  # J - 1
+    p_two_sided: float  # for a difference unlike, above and below zero
     p_greater: float
     p_less: float
-    # n_folds, n_distinct, n_skipped: differences given, distinct test sets J that entered, and differences that were
-    # NaN
-    n_folds: int
-    n_distinct: int
-    n_skipped: int
+    n_folds: int  # differences given
+    n_distinct: int  # distinct test sets J that entered
+    n_skipped: int  # differences that were NaN
 
 
 def corrected_resampled_t(
@@ -66,9 +61,9 @@ def corrected_resampled_t(
     half = -special.stdtrit(df, (1 - level) / 2) * standard_error if df > 0 else np.nan
     greater, less = (float(special.stdtr(df, -sign * t)) if df > 0 else np.nan for sign in (1, -1))
     return ResampledT(
-        mean=mean,
-        low=float(mean - half),
-        high=float(mean + half),
+        mean_difference=mean,
+        ci_low=float(mean - half),
+        ci_high=float(mean + half),
         t=t,
         df=df,
         p_two_sided=2 * min(greater, less),
@@ -118,11 +113,9 @@ def adjust_p_values(p_values: ArrayLike) -> FloatArray:
 class Bootstrap:
     """Result of `subject_bootstrap`."""
 
-    # mean, sd: (...): the mean over all rows, and the standard deviation of the resampled means
-    mean: FloatArray
-    sd: FloatArray
-    # low, high: (...): percentile limits
-    low: FloatArray
+    mean: FloatArray  # (...): the mean over all rows
+    sd: FloatArray  # (...): standard deviation of the resampled means
+    low: FloatArray  # (...): percentile limits
     high: FloatArray
     draws: FloatArray  # (B, ...): the resampled means
 

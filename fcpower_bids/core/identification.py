@@ -24,14 +24,12 @@ FEWEST_MISSES = 5
 class Identification:
     """One row per search, every array of shape (Q,)."""
 
-    # person, session, searched: whose scan, of which session, looked in which other session
-    person: Labels
-    session: Labels
-    searched: Labels
+    person: Labels  # whose scan
+    session: Labels  # of which session
+    searched: Labels  # looked in which other session
     matched: Labels  # the most similar person there; among equals the own person if possible, else the first
-    # similarity, own_similarity: to the match, and to the own scan
-    similarity: FloatArray
-    own_similarity: FloatArray
+    similarity: FloatArray  # to the match
+    own_similarity: FloatArray  # to the own scan
     rank: Rows  # 1 + number of other people who are more similar than the person's own scan
     credit: FloatArray  # 1 if the own scan alone is the most similar, 1/k if it ties with k - 1 others, else 0
     candidates: Rows  # people searched
@@ -205,10 +203,9 @@ class IdentificationComparison:
     """Two representations on the searches that both made."""
 
     difference: float  # accuracy of the first minus that of the second
-    # n_searches, only_first, only_second: shared searches, and those that one representation alone got right
-    n_searches: int
-    only_first: int
-    only_second: int
+    n_searches: int  # shared searches
+    only_first: int  # that one representation alone got right
+    only_second: int  # that the other alone got right
     # exact McNemar test on the discordant searches, two-sided. It takes searches as independent, as the paper does.
     p_mcnemar: float
     # exact sign flips of the net difference of each person, two-sided: the searches of a person are not independent
@@ -239,10 +236,8 @@ def compare_identification(
 class Identifiability:
     """How far a person's own scans stand out."""
 
-    # i_self, i_others: mean similarity to the own scan and to those of others (Amico & Goni 2018, Scientific Reports
-    # 8:8254)
-    i_self: float
-    i_others: float
+    i_self: float  # mean similarity to the own scan (Amico & Goni 2018, Scientific Reports 8:8254)
+    i_others: float  # to those of others
     i_diff: float  # 100 (i_self - i_others), their percentage
     d_prime: float  # (i_self - i_others) / sqrt((var_self + var_others) / 2); NaN without variance
 
@@ -270,10 +265,8 @@ def identifiability(
 class SplitHalf:
     """Reliability between halves."""
 
-    # mean, sd: mean and standard deviation over repeats of the correlation rho between the halves; sd is NaN for one
-    # repeat
-    mean: float
-    sd: float
+    mean: float  # over repeats of the correlation rho between the halves
+    sd: float  # the same; NaN for one repeat
     full: float  # Spearman-Brown 2 rho / (1 + rho) of the mean: the reliability of both halves together
     correlations: FloatArray  # (R,): rho of each repeat; NaN where a half is constant
 

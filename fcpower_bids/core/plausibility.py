@@ -66,9 +66,8 @@ class StrayVolumes(NamedTuple):
 class Agreement(NamedTuple):
     """How a series fits the table that came with it; NaN where unknown."""
 
-    # global_signal, dvars: correlation with the column of the table: of the changes from volume to volume, and of DVARS
-    global_signal: float
-    dvars: float
+    global_signal: float  # correlation of the changes from volume to volume with those of the table
+    dvars: float  # correlation of DVARS with that of the table
     lag: int  # volumes by which the table must be shifted to fit; 0 when it fits as it is, or nowhere
     level: float  # median of the series over that of the global signal of the table
 

@@ -18,8 +18,8 @@ from fcpower_bids._version import __version__
 from fcpower_bids.cohort.assembly import check_phenotypes, sessions_of
 from fcpower_bids.cohort.inclusion import NO_SESSION
 from fcpower_bids.cohort.people import PERSON, read_rows, tables_of
-from fcpower_bids.core.connectome.connectivity import covered_parcels, pearson_connectivity
-from fcpower_bids.core.connectome.edges import (
+from fcpower_bids.core.connectome import covered_parcels, eigenvalues, pearson_connectivity, spectrum_summary
+from fcpower_bids.core.edges import (
     ORDERS,
     SCALES,
     correlations_from,
@@ -27,8 +27,6 @@ from fcpower_bids.core.connectome.edges import (
     vectorise_edges,
     without_rounding,
 )
-from fcpower_bids.core.connectome.spd import eigenvalues
-from fcpower_bids.core.connectome.spectrum import spectrum_summary
 from fcpower_bids.elsewhere.layouts import (
     MATRIX,
     SERIES,

@@ -178,7 +178,7 @@ class Offered:
     entities: Entities
     atlas: Entities
     key: str = ""  # variable of a file that holds several
-    # scale, order: of a matrix, see `fcpower_bids.core.connectome.edges.correlations_from`
+    # scale, order: of a matrix, see `fcpower_bids.core.edges.correlations_from`
     scale: str = "r"
     order: str = "upper"
     parcels_first: bool = False  # whether a series is stored as (P, T)

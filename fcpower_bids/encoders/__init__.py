@@ -1,4 +1,4 @@
-"""Published and own encoders, series (T, P) to a vector (d,), one model per file; importing this loads no torch."""
+"""Published and own encoders, series (T, P) to a vector (d,); importing this loads no torch."""
 
 from __future__ import annotations
 

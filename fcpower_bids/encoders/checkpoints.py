@@ -117,30 +117,23 @@ class ModelCard:
     tr_range: tuple[float, float] | None = None
     window: int = 80  # timepoints of a training window; of shorter recordings there is a caution
     read_window: int = 200  # timepoints of the windows of the ``windows`` read where the repetition time is unknown
-    # teacher, training, selection, verdict, purpose, licence: in words: the target, the optimisation, how the
-    # checkpoint was chosen, whether it is better than random weights, what it is for, under what terms
-    teacher: str = "n/a"
-    training: str = "n/a"
-    selection: str = "n/a"
-    verdict: str = "n/a"
+    teacher: str = "n/a"  # the target, in words
+    training: str = "n/a"  # the optimisation
+    selection: str = "n/a"  # how the checkpoint was chosen
+    verdict: str = "n/a"  # whether it is better than random weights
     optimism: float | None = None  # by how much the choice flattered the score it was chosen by
     corpus_sha256: str = "n/a"  # digest of the corpus pack
     corpus_revision: str = "n/a"  # commit of a corpus from the hub
-    purpose: str = "n/a"
-    licence: str = "n/a"
-    # corpus_licences, corpus_cleaning, corpus_space, corpus_citation: of the recordings of the training: how many have
-    # which, and how their datasets are to be cited
-    corpus_licences: str = "n/a"
-    corpus_cleaning: str = "n/a"
-    corpus_space: str = "n/a"
-    corpus_citation: str = "n/a"
-    # step, seed: where in which training run the weights were taken
-    step: int | None = None
-    seed: int | None = None
-    # trained_on, held_out: digests of the people of the training, and of those kept out of it to choose and to confirm
-    # the checkpoint (`fcpower_bids.encoders.checkpoints`, with `corpus_sha256` as salt)
-    trained_on: tuple[str, ...] = ()
-    held_out: tuple[str, ...] = ()
+    purpose: str = "n/a"  # what it is for
+    licence: str = "n/a"  # under what terms
+    corpus_licences: str = "n/a"  # how many recordings of the training have which
+    corpus_cleaning: str = "n/a"  # the same
+    corpus_space: str = "n/a"  # the same
+    corpus_citation: str = "n/a"  # how their datasets are to be cited
+    step: int | None = None  # where in the training run the weights were taken
+    seed: int | None = None  # of that run
+    trained_on: tuple[str, ...] = ()  # digests (`person_digest`) of the people of the training
+    held_out: tuple[str, ...] = ()  # and of those kept out of it to choose the checkpoint
 
 
 # --- What a checkpoint states ---------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from fcpower_bids.core.connectome.connectivity import ParcelError, standardise
+from fcpower_bids.core.connectome import ParcelError, standardise
 from fcpower_bids.encoders import HUB_IDS, LICENCE, NOTICE, RANDOM, name_of_weights
 from fcpower_bids.encoders.checkpoints import (
     CheckpointError,

@@ -41,6 +41,10 @@ def _names(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and all(isinstance(name, str) for name in value)
 
 
+def _is_range(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and len(value) == 2 and all(map(_finite, value)) and value[0] <= value[1]
+
+
 KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "int": (_whole, "a whole number above 0"),
     "float": (_finite, "a finite number"),
@@ -50,15 +54,7 @@ KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "int | None": (lambda value: value is None or _whole(value, 0), "a whole number"),
     "float | None": (lambda value: value is None or _finite(value), "a finite number"),
     "tuple[float, float] | None": (
-        lambda value: (
-            value is None
-            or (
-                isinstance(value, (list, tuple))
-                and len(value) == 2
-                and all(map(_finite, value))
-                and value[0] <= value[1]
-            )
-        ),
+        lambda value: value is None or _is_range(value),
         "two finite numbers, the lower first",
     ),
 }
@@ -83,15 +79,13 @@ class FBertConfig:
 
     model_type: ClassVar[str] = "fbert"
     n_parcels: int  # P, the number of input channels
-    # d, layers, heads, ff: hidden width, number of layers, attention heads, width of the feed-forward part
-    d: int = 128
+    d: int = 128  # hidden width
     layers: int = 4
-    heads: int = 4
-    ff: int = 512
+    heads: int = 4  # of attention
+    ff: int = 512  # width of the feed-forward part
     activation: str = "gelu"  # ``"gelu"`` (exact, as BERT) or ``"relu"``
-    # norm_first, final_norm: norm before each sublayer instead of after it; one more norm after the last layer
-    norm_first: bool = False
-    final_norm: bool = False
+    norm_first: bool = False  # norm before each sublayer instead of after it
+    final_norm: bool = False  # one more norm after the last layer
     norm_eps: float = 1e-5  # added to the variance in the layer norms
     # ``"sinusoidal"`` (sine and cosine interleaved), ``"sinusoidal_halves"`` (sines, then cosines) or ``"none"``
     pe: str = "sinusoidal"

@@ -13,10 +13,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids._version import __version__
-from fcpower_bids.core.connectome.connectivity import covered_parcels
-from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.connectome.spd import eigendecompose
-from fcpower_bids.core.connectome.spectrum import power_weights, spectrum_summary
+from fcpower_bids.core.connectome import covered_parcels, eigendecompose, power_weights, spectrum_summary
+from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.core.series import band_leakage, convention_of
 from fcpower_bids.outputs.dataset import bids_uri, parcels_path
 from fcpower_bids.outputs.names import (

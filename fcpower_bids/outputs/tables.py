@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.core.connectome.connectivity import pearson_connectivity, standardise
-from fcpower_bids.core.connectome.edges import edge_count, rebuild_connectome
+from fcpower_bids.core.connectome import pearson_connectivity, standardise
+from fcpower_bids.core.edges import edge_count, rebuild_connectome
 from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError
 from fcpower_bids.imaging.table_checks import EXACT, table_fault
 from fcpower_bids.parallel import call_alone

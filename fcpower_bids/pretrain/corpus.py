@@ -29,10 +29,16 @@ from tqdm import tqdm
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.connectivity import ParcelError, pearson_connectivity
-from fcpower_bids.core.connectome.edges import edge_count, vectorise_edges
-from fcpower_bids.core.connectome.spd import decompose_series, eigendecompose, spectral_map
-from fcpower_bids.core.connectome.spectrum import power_weights, rank
+from fcpower_bids.core.connectome import (
+    ParcelError,
+    decompose_series,
+    eigendecompose,
+    pearson_connectivity,
+    power_weights,
+    rank,
+    spectral_map,
+)
+from fcpower_bids.core.edges import edge_count, vectorise_edges
 from fcpower_bids.encoders.checkpoints import resolved
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.parallel import begin_worker
@@ -61,10 +67,9 @@ class Corpus:
     alpha: float  # exponent of the teacher
     sha256: str  # digest of the contents
     kernel: Tensor  # (N, N), on the device
-    # first, count, volumes: (N,): the first of the stretches of each recording, how many, and the volumes of each
-    first: Indices
-    count: Indices
-    volumes: Indices
+    first: Indices  # (N,): the first of the stretches of each recording
+    count: Indices  # (N,): how many
+    volumes: Indices  # (N,): the volumes of each
     # from stretches (B,), volumes in them (B,) and a length to windows (B, length, P) on the device
     cut: Callable[[Indices, Indices, int], Tensor]
     atlas: str = "n/a"

@@ -1,4 +1,4 @@
-"""Processes and devices of a run, the student's gradient over microbatches, and batches of windows."""
+"""Processes and devices of a run, the student's gradient a few windows at a time, and batches of windows."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from torch.optim import AdamW, Optimizer
 
 from fcpower_bids.encoders.fbert import SIZES, FBertConfig
 from fcpower_bids.errors import FcPowerError, UsageError
+from fcpower_bids.resources import machine_bytes
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -80,10 +81,10 @@ def _at_least_float32(E: Tensor, K: Tensor) -> tuple[Tensor, Tensor]:
 
 LOSSES: dict[str, Loss] = {"cka": lambda E, K: 1 - cka(E, K), "kl": kl}
 """Losses by name; the default of the paper is ``cka``."""
-DOES_NOT_CHANGE_THE_RUN = ("devices", "microbatch", "log_every", "checkpoint_minutes", "steps", "minutes")
+DOES_NOT_CHANGE_THE_RUN = ("devices", "log_every", "checkpoint_minutes", "steps", "minutes")
 """Fields that may differ when a run is resumed: they decide where and how fast, not what, is computed.
 
-But for dropout, whose masks are drawn for each process and microbatch: with it other devices are as another seed. The
+But for dropout, whose masks are drawn for each process and chunk: with it other devices are as another seed. The
 number of steps may only grow, and minutes stay, which `fcpower_bids.pretrain.train` sees to.
 """
 
@@ -101,25 +102,20 @@ class PretrainConfig:
     batch_size: int = 1024  # windows per step over all devices; reduced to the corpus if that is smaller
     window: int = 80  # timepoints that the student sees
     roi_labels: tuple[str, ...] = ()  # names of the parcels of a corpus that does not say them
-    # learning_rate, warmup, weight_decay, clip: peak rate of AdamW, steps of linear warm-up, its decay, largest norm of
-    # the gradient
-    learning_rate: float = 8.5e-4
-    warmup: int = 100
+    learning_rate: float = 8.5e-4  # peak rate of AdamW
+    warmup: int = 100  # steps of linear warm-up
     weight_decay: float = 1e-4
-    clip: float = 1.0
+    clip: float = 1.0  # largest norm of the gradient
     seed: int = 0  # of the initial weights, the batches, the split and dropout
     precision: str = "32-true"  # as in Lightning Fabric: ``"32-true"``, ``"bf16-mixed"``
     devices: int | None = None  # processes per node; None for as many as torchrun or srun started, else one
-    # recordings per device that are in memory at a time (GradCache: the same gradient, one more forward pass)
-    microbatch: int | None = None
     # share of the families kept out of training: half of them select the checkpoint, the other half confirm it
     held_out: float = 0.1
     probe: str = ""  # what chooses the checkpoint besides the held-out families: an external cohort, in words
-    # checkpoint_every, log_every: steps
-    checkpoint_every: int = 2000
+    checkpoint_every: int = 2000  # steps
     # minutes after which the run can be resumed at the latest; 0 for regular checkpoints only
     checkpoint_minutes: float = 15.0
-    log_every: int = 50
+    log_every: int = 50  # steps
 
     def model_config(self, n_parcels: int) -> FBertConfig:
         """Architecture of the student on `n_parcels` parcels."""
@@ -230,6 +226,14 @@ class Gradient:
             return E
         gathered: Tensor = self.fabric.all_gather(E, sync_grads=with_gradient)
         return gathered.flatten(0, 1)
+
+
+def windows_that_fit(config: PretrainConfig, student: FBertConfig, device: torch.device) -> int:
+    """Windows (a power of two) whose activations leave a quarter of the memory: `Gradient` takes them in chunks."""
+    # bytes, of each token and layer: what the backward pass reads, in single precision, with the masks of dropout
+    per_window = 4 * (12 * student.d + 4 * student.ff) * student.layers * (config.window + 1)
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else machine_bytes() // layout(config)[0]
+    return int(2 ** math.floor(math.log2(max(1, 3 * free // 4 // per_window))))
 
 
 def make_optimizer(model: nn.Module, config: PretrainConfig, device: torch.device) -> Optimizer:

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
 from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.core.connectome.connectivity import ParcelError, standardise
+from fcpower_bids.core.connectome import ParcelError, standardise
 from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, RecordingError, Unfit, UsageError
 from fcpower_bids.imaging.table_checks import EXACT
 from fcpower_bids.parallel import begin_worker
@@ -52,9 +52,9 @@ def find_series(
     folder: Path,
     dataset: str,
     *,
+    terms: Mapping[str, str],
     families: Mapping[str, str] | None = None,
     sites: Mapping[str, str] | None = None,
-    terms: Mapping[str, str] | None = None,
 ) -> Iterator[Source]:
     """Yield series of an output folder for `pack_corpus`, each with the reason against it, if any. Raises DatasetError.
 
@@ -70,7 +70,7 @@ def find_series(
         entities = dict(re.findall(r"(?:^|_)([a-zA-Z]+)-([a-zA-Z0-9+]+)(?=_)", path.name))
         person = entities["sub"]
         facts |= {"id": f"{dataset}/{path.stem.removesuffix(SUFFIX)}", "dataset": dataset, "subject": person}
-        facts |= {"session": entities.get("ses"), "space": entities.get("space"), "place": place, **(terms or {})}
+        facts |= {"session": entities.get("ses"), "space": entities.get("space"), "place": place, **terms}
         asked = {"family": families, "site": sites}
         facts |= {name: labels.get(person) for name, labels in asked.items() if labels is not None}
         yield facts, partial(_refuse, reason) if reason else partial(read_series, path, volumes)

@@ -104,14 +104,10 @@ def _draw(log: pd.DataFrame, compared: pd.DataFrame) -> str:
         name: np.column_stack([ends, [score] * 2]).astype(float)
         for name, score in zip(others["map"], others["cka_debiased"], strict=True)
     }
+    aligned = {"this model": curve("cka_debiased"), **levels}
     panels = [
         ("Loss", "loss of the batch", "step", {"loss": curve("loss")}),
-        (
-            "Held-out alignment",
-            "debiased CKA with the teacher",
-            "step",
-            {"this model": curve("cka_debiased"), **levels},
-        ),
+        ("Held-out alignment", "debiased CKA with the teacher", "step", aligned),
         ("Probe of the external cohort", "out-of-fold r, mean over targets", "step", {"this model": curve("probe")}),
     ]
     return draw_curves([panel for panel in panels if any(len(points) for points in panel[-1].values())])

@@ -48,9 +48,9 @@ from fcpower_bids.pretrain.engine import (
     draw_batch,
     handled,
     make_optimizer,
+    windows_that_fit,
 )
-from fcpower_bids.pretrain.judgement import judge
-from fcpower_bids.pretrain.selection import VIEWS, Choice, ExternalCohort, choose_checkpoint, divide, write_card
+from fcpower_bids.pretrain.judgement import VIEWS, Choice, ExternalCohort, choose_checkpoint, divide, judge, write_card
 from fcpower_bids.schema import TABLES
 from fcpower_bids.store import atomic, digest_of, load_json, replace_folder, write_text
 
@@ -76,15 +76,12 @@ class Pretrained:  # not frozen: Lightning takes apart what comes back
     folder: Path  # the model, for ``load_encoder("fbert", folder)``
     step: int  # step of the chosen checkpoint
     last_step: int
-    # selected, confirmed, optimism: see `fcpower_bids.pretrain.selection.Choice`; None where too few people
-    # were held out to choose
-    selected: float | None
+    selected: float | None  # see `judgement.Choice`; None where too few people were held out to choose
     confirmed: float | None
     optimism: float | None
     diagonal_share: float  # of the teacher kernel of the first batch
-    # n_train, n_held_out: recordings
-    n_train: int
-    n_held_out: int
+    n_train: int  # recordings
+    n_held_out: int  # recordings
     proven: bool  # whether the model is better than random weights on people that it never saw
     verdict: str  # why, in a sentence
 
@@ -158,7 +155,9 @@ class _Run:
         processes.first_only(self._admit_probe)
         self.model = config.model_config(len(corpus.parcel_names)).build(config.seed)
         wrapped, self.optimizer = fabric.setup(self.model, make_optimizer(self.model, config, fabric.device))
-        self.gradient = Gradient(fabric, wrapped.train(), LOSSES[config.loss], config.microbatch)
+        fitting = windows_that_fit(config, self.model.config, fabric.device)
+        chunk = -processes.agree(-fitting)  # the least of all processes, which must take the same path
+        self.gradient = Gradient(fabric, wrapped.train(), LOSSES[config.loss], chunk)
         fingerprint = hashlib.sha256(f"{config.fingerprint()} {corpus.sha256} {not config.probe}".encode()).hexdigest()
         self.folder = RunFolder(output, fingerprint)
         self.step = self.folder.resume(self.model, self.optimizer, config.steps)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids._version import __version__
-from fcpower_bids.core.connectome.spectrum import CLIP_TOLERANCE
+from fcpower_bids.core.connectome import CLIP_TOLERANCE
 from fcpower_bids.core.series import convention_of
 from fcpower_bids.encoders import PUBLISHED, name_of_weights
 from fcpower_bids.errors import DatasetError

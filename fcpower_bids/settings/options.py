@@ -388,9 +388,6 @@ class Pretraining:
     architecture: tuple[str, ...] = option(
         (), "pretrain", "FIELD=NUMBER: a student of another size (d=64 layers=2)", in_file=True
     )
-    microbatch: int | None = option(
-        None, "pretrain", "recordings in memory at a time (same gradient) [all]", in_file=True
-    )
     held_out: float = option(
         0.1, "pretrain", "share of families that do not train, to choose the checkpoint", in_file=True
     )
@@ -400,9 +397,9 @@ class Pretraining:
         "outputs of another cohort, whose --targets, else identification, choose the checkpoint",
         in_file=True,
     )
-    accept_unproven: bool = option(False, "pretrain", "exit with 0 also where it is not proven", in_file=True)
-    checkpoint_every: int = option(2000, "pretrain", "steps between checkpoints", in_file=True)
-    checkpoint_minutes: float = option(15.0, "pretrain", "also save this often; 0: only the above", in_file=True)
+    checkpoint_minutes: float = option(
+        15.0, "pretrain", "save this often, besides every 2000 steps; 0: only then", in_file=True
+    )
     window: int = option(80, "pretrain", "volumes that the student sees", in_file=True)
     devices: int | None = option(None, "pretrain", "processes or accelerators per node [as started by srun, else 1]")
 

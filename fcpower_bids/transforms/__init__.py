@@ -1,6 +1,6 @@
 """Maps from connectomes to connectomes.
 
-A transform is one class that derives from `contract.Transform`, a name here and a line of `connectomes.TRANSFORMS`:
+A transform is one class that derives from `stateless.Transform`, a name here and a line of `connectomes.TRANSFORMS`:
 ``--help``, the workflow, the sidecars, the transform screen and the contract tests then know it.
 """
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.connectivity import covered_parcels, pearson_connectivity
+from fcpower_bids.core.connectome import covered_parcels, pearson_connectivity
 from fcpower_bids.errors import RecordingError, Unfit, UsageError
 from fcpower_bids.settings import Method
 from fcpower_bids.transforms.fitted import Tangent, Tucker

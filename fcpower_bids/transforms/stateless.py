@@ -11,17 +11,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.connectivity import (
+from fcpower_bids.core.connectome import (
     ParcelError,
+    clip_tolerance,
     counted_among_all,
     covered_parcels,
     covered_series,
+    eigendecompose,
     fisher_z,
+    full_rank,
+    inverse,
+    matrix_log,
+    n_clipped,
+    rank,
+    spectral_power,
     spread,
     standardise,
 )
-from fcpower_bids.core.connectome.spd import eigendecompose, full_rank, inverse, matrix_log, spectral_power
-from fcpower_bids.core.connectome.spectrum import clip_tolerance, n_clipped, rank
 
 Self = TypeVar("Self", bound="Transform")
 

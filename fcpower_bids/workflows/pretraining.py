@@ -31,16 +31,13 @@ from fcpower_bids.store import LOCKS, lock, write_shared
 
 # torch is loaded where it is used: the other levels do without it.
 
-SHARED = (
-    *("loss", "steps", "minutes", "window", "devices", "microbatch", "held_out"),
-    *("checkpoint_every", "checkpoint_minutes"),
-)
+SHARED = (*("loss", "steps", "minutes", "window", "devices", "held_out", "checkpoint_minutes"),)
 """Options that the pretraining configuration has under the same name."""
 FOLLOWING = ("batch_size", "learning_rate", "warmup")
 """Options that follow objective and size unless given."""
 SMALL = {"d": 64, "layers": 2, "heads": 4, "ff": 128}
 """A student that learns something in a minute on two cores."""
-REMEDY = "Do not use it: train on more people, longer, or hold out more; accept_unproven accepts it as it is."
+REMEDY = "Do not use it: train on more people, longer, or hold out more."
 
 
 def run_pretrain(settings: Settings) -> int:
@@ -98,7 +95,7 @@ def _pretrain(settings: Settings, processes: Any) -> int:
     folder, at_once = settings.output_dir / "encoder", processes_of(settings.run)
     result = train(processes, corpus, folder, config, probe=probe, tell=tell, n_processes=at_once)
     processes.first_only(partial(_tell, settings, result))
-    if not (result.proven or settings.pretraining.accept_unproven):
+    if not result.proven and processes.fabric.is_global_zero:  # the others have done their share
         raise Unproven(f"{result.verdict} {REMEDY}")
     return 0
 
@@ -131,7 +128,7 @@ def pretrain_config(settings: Settings) -> Any:
 def _read_probe(settings: Settings, out: Path, cohorts: list[Any]) -> str:
     """Read the cohort of ``probe`` into a list, and return what it is called."""
     from fcpower_bids.notebook import load_cohort  # only the probe needs it, as the others
-    from fcpower_bids.pretrain.selection import ExternalCohort
+    from fcpower_bids.pretrain.judgement import ExternalCohort
 
     check_input_folder(out)
     tables = people_tables(out)
@@ -170,8 +167,6 @@ def _tell(settings: Settings, result: Any) -> None:
     if result.proven:
         say(result.verdict, settings)
         say(f"Use it: --encoder fbert --encoder-weights {result.folder}", settings)
-    elif settings.pretraining.accept_unproven:
-        say(f"{result.verdict} It is accepted as you asked (accept_unproven).", settings)
 
 
 # --- The corpus -----------------------------------------------------------------------------------------------------

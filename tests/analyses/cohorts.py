@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import ortho_group
 
-from fcpower_bids.core.connectome.connectivity import pearson_connectivity
-from fcpower_bids.core.connectome.edges import edge_count, vectorise_edges
+from fcpower_bids.core.connectome import pearson_connectivity
+from fcpower_bids.core.edges import edge_count, vectorise_edges
 from fcpower_bids.demo.dataset import draw_connectome, draw_people, draw_person, draw_population
 from fcpower_bids.demo.signals import draw_clean_series
 from fcpower_bids.records import Cohort

@@ -13,7 +13,7 @@ from sklearn.linear_model import RidgeCV
 from sklearn.preprocessing import StandardScaler
 
 from fcpower_bids.analyses.catalogue import ANALYSES
-from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
+from fcpower_bids.core.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.identification import identify
 from tests.analyses.cohorts import choose, cohort_of
 from tests.analyses.conftest import TARGETS

@@ -10,16 +10,7 @@ from scipy import optimize
 
 from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.analyses.features import AveragedEdges, PowerFamily
-from fcpower_bids.analyses.spectrum.controls import (
-    DOT_PRODUCTS,
-    dot_kernel,
-    filtered_features,
-    modes,
-    profile,
-    rbf_kernel,
-    squared_distances,
-)
-from fcpower_bids.analyses.spectrum.learned_filters import (
+from fcpower_bids.analyses.learned_filters import (
     BinnedFilter,
     LearnedFilters,
     NetworkFilter,
@@ -29,10 +20,19 @@ from fcpower_bids.analyses.spectrum.learned_filters import (
     inner_loss,
     learn_filter,
 )
+from fcpower_bids.analyses.spectral_controls import (
+    DOT_PRODUCTS,
+    dot_kernel,
+    filtered_features,
+    modes,
+    profile,
+    rbf_kernel,
+    squared_distances,
+)
 from fcpower_bids.analyses.study import open_study
-from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
-from fcpower_bids.core.connectome.spd import eigendecompose
-from fcpower_bids.core.regression.kernels import correlation_kernel
+from fcpower_bids.core.connectome import eigendecompose
+from fcpower_bids.core.edges import rebuild_matrix, vectorise_edges
+from fcpower_bids.core.kernels import correlation_kernel
 from tests.analyses.cohorts import choose, weak_mode_cohort
 
 CHOICES = {"targets": ("weak",), "repeats": 2, "folds": 5}
@@ -40,7 +40,7 @@ CHOICES = {"targets": ("weak",), "repeats": 2, "folds": 5}
 
 @pytest.fixture(autouse=True)
 def few_random_filters(monkeypatch):
-    monkeypatch.setattr("fcpower_bids.analyses.spectrum.controls.N_RANDOM_FILTERS", 4)
+    monkeypatch.setattr("fcpower_bids.analyses.spectral_controls.N_RANDOM_FILTERS", 4)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def cohort():
 @pytest.fixture(scope="module")
 def tables(cohort):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fcpower_bids.analyses.spectrum.controls.N_RANDOM_FILTERS", 4)
+        patch.setattr("fcpower_bids.analyses.spectral_controls.N_RANDOM_FILTERS", 4)
         return ANALYSES["spectral_controls"](cohort, choose(**CHOICES))
 
 
@@ -112,7 +112,7 @@ def learned(cohort):
 
 
 def test_test_people_do_not_touch_a_learned_filter(learned, monkeypatch):
-    monkeypatch.setattr("fcpower_bids.analyses.spectrum.learned_filters.N_ITERATIONS", 3)
+    monkeypatch.setattr("fcpower_bids.analyses.learned_filters.N_ITERATIONS", 3)
     before = learned.validate("learned_bins")
     fold, study = learned.study.folds[0], learned.study
     targets = [dataclasses.replace(each, measures=each.measures.copy()) for each in study.targets]

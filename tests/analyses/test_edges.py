@@ -12,7 +12,7 @@ from nilearn.mass_univariate import permuted_ols
 from scipy import optimize, special, stats
 
 from fcpower_bids.analyses.edge_model import EdgeModel, cohens_d, comparable_t, partial_correlation, permute_edges
-from fcpower_bids.core.regression.targets import permuted_rows
+from fcpower_bids.core.targets import permuted_rows
 from fcpower_bids.errors import Unfit
 from fcpower_bids.outputs.tables import read_json, read_table
 from tests.command import main

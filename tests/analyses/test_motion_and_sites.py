@@ -11,11 +11,9 @@ import pytest
 from scipy import stats
 
 from fcpower_bids.analyses.qc_fc import analyse_qc_fc, edge_distances
-from fcpower_bids.core.connectome.connectivity import average_connectivity
-from fcpower_bids.core.connectome.edges import rebuild_matrix
-from fcpower_bids.core.connectome.spd import eigendecompose, spectral_map
-from fcpower_bids.core.connectome.spectrum import power_weights
-from fcpower_bids.core.regression.targets import permuted_rows
+from fcpower_bids.core.connectome import average_connectivity, eigendecompose, power_weights, spectral_map
+from fcpower_bids.core.edges import rebuild_matrix
+from fcpower_bids.core.targets import permuted_rows
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 from tests.command import main

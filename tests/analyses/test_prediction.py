@@ -16,7 +16,7 @@ from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.analyses.features import AveragedEdges
 from fcpower_bids.analyses.prediction import analyse_prediction
 from fcpower_bids.analyses.study import open_study
-from fcpower_bids.core.regression.targets import permuted_rows
+from fcpower_bids.core.targets import permuted_rows
 from tests.analyses.cohorts import choose, demo_cohort, single_session
 from tests.analyses.conftest import TARGETS
 from tests.referee import ridge

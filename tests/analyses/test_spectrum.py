@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from fcpower_bids.analyses.catalogue import ANALYSES
-from fcpower_bids.analyses.spectrum.geometry import analyse_geometry
-from fcpower_bids.analyses.spectrum.screen import GROUP_FIT, SCREEN, ScreenRows
+from fcpower_bids.analyses.spectrum_geometry import analyse_geometry
 from fcpower_bids.analyses.study import open_study
-from fcpower_bids.core.connectome.edges import rebuild_matrix
+from fcpower_bids.analyses.transform_screen import GROUP_FIT, SCREEN, ScreenRows
+from fcpower_bids.core.edges import rebuild_matrix
 from tests.analyses.cohorts import choose, demo_cohort, weak_mode_cohort
 
 

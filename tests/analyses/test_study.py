@@ -142,7 +142,7 @@ def few():
 
 @pytest.fixture(params=ANALYSES)
 def name(request, monkeypatch) -> str:
-    monkeypatch.setattr("fcpower_bids.analyses.spectrum.controls.N_RANDOM_FILTERS", 2)
+    monkeypatch.setattr("fcpower_bids.analyses.spectral_controls.N_RANDOM_FILTERS", 2)
     return request.param
 
 
@@ -216,7 +216,7 @@ def analyse_with(name, given, settings):
 def test_two_processes_give_the_tables_of_one(few, name, monkeypatch):
     monkeypatch.setattr("fcpower_bids.parallel.WORTH", 0.0)
     monkeypatch.setattr("fcpower_bids.analyses.features.BLOCK", 4)
-    monkeypatch.setattr("fcpower_bids.analyses.spectrum.controls.N_RANDOM_FILTERS", 2)
+    monkeypatch.setattr("fcpower_bids.analyses.spectral_controls.N_RANDOM_FILTERS", 2)
     given = {"one": few, "other": few} if name in OF_COHORTS else few
     before = digest_cohort(few)
     alone, shared = (

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.core.regression.folds import replicated_folds
+from fcpower_bids.core.folds import replicated_folds
 from tests.cases.cohorts import group, write_series, write_table
 
 MANY = tuple(f"sub-{number:03d}" for number in range(1, 31))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.core.series import z_score
 from fcpower_bids.outputs.tables import (
     SERIES_COLUMNS,

@@ -13,7 +13,7 @@ import pytest
 
 from fcpower_bids.clinic.fit import REFERENCE, fit_final_model, load_model, model_path, save_model
 from fcpower_bids.clinic.predict import NewScan, apply_model
-from fcpower_bids.core.connectome.edges import rebuild_matrix
+from fcpower_bids.core.edges import rebuild_matrix
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_table, write_table
 from tests.analyses.cohorts import choose, demo_cohort

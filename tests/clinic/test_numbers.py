@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from fcpower_bids.clinic.fit import conformal_radius
-from fcpower_bids.core.regression.folds import deal_families
+from fcpower_bids.core.folds import deal_families
 from fcpower_bids.core.series import z_score
 from fcpower_bids.outputs.tables import read_table
 from tests.clinic.planted import group, make_cohort, models, series_with

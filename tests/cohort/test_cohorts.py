@@ -9,8 +9,8 @@ import pytest
 from fcpower_bids.cohort.assembly import load_cohort
 from fcpower_bids.cohort.people import match_ids
 from fcpower_bids.cohort.phenotype_columns import measure_sets
-from fcpower_bids.core.connectome.connectivity import pearson_connectivity
-from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.connectome import pearson_connectivity
+from fcpower_bids.core.edges import vectorise_edges
 from tests.command import main
 from tests.planting.participant_outputs import PARCELS, add_output, make_outputs, series_of, write_participants
 from tests.planting.planted import Planted, make_cohort

@@ -18,8 +18,8 @@ from fcpower_bids.cohort.scans import (
     read_parcel_facts,
     tabulate_scans,
 )
-from fcpower_bids.core.connectome.connectivity import pearson_connectivity
-from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.connectome import pearson_connectivity
+from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_table, write_matrix, write_table
 from fcpower_bids.settings import Settings

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from scipy.io import loadmat
 
-from fcpower_bids.core.regression.folds import PRESETS, cbig_folds
-from fcpower_bids.core.regression.kernels import correlation_kernel
-from fcpower_bids.core.regression.krr import KernelRidge
-from fcpower_bids.core.regression.nested import nested_cv
-from fcpower_bids.core.regression.scores import CONTINUOUS_SCORES
-from fcpower_bids.core.regression.targets import remove_covariates
+from fcpower_bids.core.folds import PRESETS, cbig_folds
+from fcpower_bids.core.kernels import correlation_kernel
+from fcpower_bids.core.krr import KernelRidge
+from fcpower_bids.core.nested import nested_cv
+from fcpower_bids.core.scores import CONTINUOUS_SCORES
+from fcpower_bids.core.targets import remove_covariates
 
 pytestmark = pytest.mark.shared
 SEEDS = (1, 2, 3)

@@ -9,24 +9,31 @@ from hypothesis import strategies as st
 from scipy import linalg
 
 from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.core.connectome.connectivity import ParcelError, covered_parcels, covered_series, pearson_connectivity
-from fcpower_bids.core.connectome.edges import (
+from fcpower_bids.core.connectome import (
+    ParcelError,
+    connectome_summary,
+    covered_parcels,
+    covered_series,
+    decompose_range,
+    eigendecompose,
+    matrix_log,
+    n_clipped,
+    pearson_connectivity,
+    power_from_series,
+    power_weights,
+    rank,
+    regularise,
+    spectral_map,
+    spectral_power,
+    spectrum_summary,
+)
+from fcpower_bids.core.edges import (
     edge_count,
     rebuild_matrix,
     rounding_step,
     vectorise_edges,
     without_rounding,
 )
-from fcpower_bids.core.connectome.spd import (
-    connectome_summary,
-    decompose_range,
-    eigendecompose,
-    matrix_log,
-    power_from_series,
-    spectral_map,
-    spectral_power,
-)
-from fcpower_bids.core.connectome.spectrum import n_clipped, power_weights, rank, regularise, spectrum_summary
 
 
 def draw_series(n_volumes=40, n_parcels=6, seed=0):

@@ -7,7 +7,16 @@ import pytest
 from scipy import stats
 from scipy.signal import lfilter
 
-from fcpower_bids.core.duplicates import PairScores, aligned_correlation, misnamed_scans, strange_pairs, swapped_scans
+from fcpower_bids.core.data_checks import (
+    PairScores,
+    aligned_correlation,
+    group_share,
+    misnamed_scans,
+    rank_association,
+    repeated_extremes,
+    strange_pairs,
+    swapped_scans,
+)
 from fcpower_bids.core.plausibility import (
     compare_with_table,
     find_copies,
@@ -16,7 +25,6 @@ from fcpower_bids.core.plausibility import (
     gain_step,
     times_of_cosines,
 )
-from fcpower_bids.core.sentinel_codes import group_share, rank_association, repeated_extremes
 
 
 def kernel_of(n, seed=0, own=0.6):

@@ -12,13 +12,13 @@ from sklearn.model_selection import LeaveOneOut, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from fcpower_bids.core.regression.folds import (
+from fcpower_bids.core.folds import (
     check_folds,
     folds_table,
     leave_one_site_out,
     replicated_folds,
 )
-from fcpower_bids.core.regression.targets import (
+from fcpower_bids.core.targets import (
     composite_target,
     fit_composite,
     permuted_rows,

@@ -41,8 +41,8 @@ def test_corrected_t_reproduces_the_documented_example(golden):
     assert round(abs(result.t), 3) == example["documented"]["t"]
     assert round(one_sided, 3) == example["documented"]["p"]
     assert result.df == baycomp["df"]
-    assert abs(result.mean) == pytest.approx(abs(baycomp["mean"]))
-    assert (result.mean / result.t) ** 2 == pytest.approx(baycomp["var"])
+    assert abs(result.mean_difference) == pytest.approx(abs(baycomp["mean"]))
+    assert (result.mean_difference / result.t) ** 2 == pytest.approx(baycomp["var"])
     assert sorted([result.p_greater, result.p_less]) == pytest.approx(sorted([baycomp["p_left"], baycomp["p_right"]]))
 
 
@@ -52,7 +52,7 @@ def test_without_a_test_set_to_correct_for_it_is_the_paired_t_test():
     assert result.t == pytest.approx(expected.statistic, rel=1e-6)
     assert result.p_two_sided == pytest.approx(expected.pvalue, rel=1e-6)
     interval = expected.confidence_interval()
-    np.testing.assert_allclose([result.low, result.high], [interval.low, interval.high], rtol=1e-6)
+    np.testing.assert_allclose([result.ci_low, result.ci_high], [interval.low, interval.high], rtol=1e-6)
 
 
 def test_repeats_of_leave_one_site_out_count_once():

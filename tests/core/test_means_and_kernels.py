@@ -22,12 +22,10 @@ from fcpower_bids.core.alignment import (
     kernel_alignment,
     kernel_and_derivative,
 )
-from fcpower_bids.core.connectome.connectivity import pearson_connectivity
-from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.connectome.spd import eigendecompose, matrix_log
-from fcpower_bids.core.regression.kernels import correlation_kernel, linear_kernel, power_features
-from fcpower_bids.transforms.fitted import MEANS, riemannian_mean, whiten, whitening
-from fcpower_bids.transforms.subspace import FactorAnalysis
+from fcpower_bids.core.connectome import eigendecompose, matrix_log, pearson_connectivity
+from fcpower_bids.core.edges import vectorise_edges
+from fcpower_bids.core.kernels import correlation_kernel, linear_kernel, power_features
+from fcpower_bids.transforms.fitted import MEANS, FactorAnalysis, riemannian_mean, whiten, whitening
 
 quick = settings(max_examples=30, deadline=None, derandomize=True)
 

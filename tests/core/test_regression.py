@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
-from fcpower_bids.core.regression import nested
-from fcpower_bids.core.regression.folds import Fold, leave_one_site_out, replicated_folds
-from fcpower_bids.core.regression.kernels import correlation_kernel
-from fcpower_bids.core.regression.krr import KernelRidge
-from fcpower_bids.core.regression.nested import nested_cv
-from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe, predict_from_arrays, ridge_model_arrays
-from fcpower_bids.core.regression.scores import Training, best_penalty, selection_scores
-from fcpower_bids.core.regression.targets import (
+from fcpower_bids.core import nested
+from fcpower_bids.core.folds import Fold, leave_one_site_out, replicated_folds
+from fcpower_bids.core.kernels import correlation_kernel
+from fcpower_bids.core.krr import KernelRidge
+from fcpower_bids.core.nested import nested_cv
+from fcpower_bids.core.probe import PRIMAL_WIDTH, LinearProbe, predict_from_arrays, ridge_model_arrays
+from fcpower_bids.core.scores import Training, best_penalty, selection_scores
+from fcpower_bids.core.targets import (
     composite_target,
     encode_binary,
     fixed_target,
@@ -272,7 +272,7 @@ def referee(features, y, folds, scaling, intercept):
 @pytest.mark.parametrize(("large", "tolerance"), [(False, 1e-9), (True, 1e-5)])
 def test_equal_to_scikit_learn(width, large, tolerance, scaling, intercept, monkeypatch):
     if large:
-        monkeypatch.setattr("fcpower_bids.core.regression.probe.SINGLE", 0)
+        monkeypatch.setattr("fcpower_bids.core.probe.SINGLE", 0)
     rng = np.random.default_rng(width)
     features = rng.standard_normal((45, width)) * rng.uniform(0.1, 9, width) + rng.uniform(-3, 3, width)
     features[:, 3] = 0.1

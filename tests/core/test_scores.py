@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr
 from sklearn import metrics
 
-from fcpower_bids.analyses.importance import haufe_transform
-from fcpower_bids.core.regression.scores import (
+from fcpower_bids.analyses.prediction import haufe_transform
+from fcpower_bids.core.scores import (
     BINARY_SCORES,
     CONTINUOUS_SCORES,
     LOSSES,

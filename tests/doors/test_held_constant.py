@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
-from fcpower_bids.core.regression.targets import permuted_rows
+from fcpower_bids.core.targets import permuted_rows
 from fcpower_bids.outputs.tables import read_table as table
 from tests.cases.people import run
 from tests.test_protocols import climb, inner_score, ridge

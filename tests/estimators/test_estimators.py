@@ -13,7 +13,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
-from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.estimators import CorrelationKernelRidge, CorrelationKernelRidgeCV, FamilyFolds, SpectralPower
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fcpower_bids.core.connectome.connectivity import pearson_connectivity
+from fcpower_bids.core.connectome import pearson_connectivity
 from fcpower_bids.outputs import status
 from fcpower_bids.outputs.recording import (
     Results,

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.core.connectome.connectivity import pearson_connectivity
+from fcpower_bids.core.connectome import pearson_connectivity
 from fcpower_bids.core.series import z_score
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, order_entities, output_path, parse_name
 from fcpower_bids.outputs.status import DONE, Status, write_status

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from fcpower_bids.pretrain import judgement, selection
+from fcpower_bids.pretrain import judgement
 from fcpower_bids.pretrain.packing import pack_corpus
 from tests.pretrain.outputs import PACKED, plant_outputs, run_pretrain, write_public
 
@@ -35,7 +35,7 @@ def short_judgement(request):
     with pytest.MonkeyPatch.context() as patch:
         if not hasattr(request.module, "JUDGED"):
             patch.setattr(judgement, "RANDOM_SEEDS", (1000, 1001))
-            patch.setattr(selection, "VIEWS", 2)
+            patch.setattr(judgement, "VIEWS", 2)
         yield
 
 

@@ -14,8 +14,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from fcpower_bids.core.connectome.connectivity import pearson_connectivity
-from fcpower_bids.core.connectome.spd import spectral_power
+from fcpower_bids.core.connectome import pearson_connectivity, spectral_power
 from fcpower_bids.errors import DatasetError, RecordingError
 from fcpower_bids.pretrain import corpus as public_corpus
 from fcpower_bids.pretrain import packing as preparation

@@ -13,10 +13,10 @@ from scipy import stats
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.pretrain.engine import EVALUATION, draw_batch
-from fcpower_bids.pretrain.selection import TRAIN, split_families
+from fcpower_bids.pretrain.judgement import TRAIN, split_families
 from tests.command import main
 from tests.pretrain.conftest import made_recordings
-from tests.pretrain.outputs import QUICK, plant_outputs
+from tests.pretrain.outputs import QUICK, main_with_checkpoints, plant_outputs
 
 JUDGED = True
 WINDOW, SHARE = 20, 0.4
@@ -24,8 +24,7 @@ STUDENT = (
     *("--architecture", "d=32", "layers=2", "heads=4", "ff=64", "dropout=0.0"),
     *("--batch-size", "64", "--steps", "120"),
 )
-LEARNING = (*STUDENT, "--checkpoint-every", "40", "--learning-rate", "0.005", "--held-out", str(SHARE))
-PROVE = tuple(word for word in QUICK if word != "--accept-unproven")
+LEARNING = (*STUDENT, "--learning-rate", "0.005", "--held-out", str(SHARE))
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +38,8 @@ def planted(tmp_path_factory):
 def run(planted):
     """Folder of a run that proves its model."""
     folder, _ = planted
-    words = [str(folder / "bids"), str(folder / "out"), "pretrain", *PROVE, *LEARNING]
-    assert main([*words, "--corpus", str(folder / "corpus")]) == 0
+    words = [str(folder / "bids"), str(folder / "out"), "pretrain", *QUICK, *LEARNING]
+    assert main_with_checkpoints(40, [*words, "--corpus", str(folder / "corpus")]) == 0
     return folder / "out"
 
 
@@ -205,13 +204,12 @@ def test_the_verdict_counts_families_and_leaves_the_optimism_of_the_choice_off(r
 
 
 def test_an_unproven_model_is_not_called_usable(tmp_path, planted, capsys):
-    """Two steps: the model is written, the exit code is 7, and it is accepted when asked."""
-    words = [str(planted[0] / "bids"), str(tmp_path / "out"), "pretrain", *PROVE, *LEARNING, "--steps", "2"]
+    """Two steps: the model is written, and the exit code is 7."""
+    words = [str(planted[0] / "bids"), str(tmp_path / "out"), "pretrain", *QUICK, *LEARNING, "--steps", "2"]
     words += ["--corpus", str(planted[0] / "corpus"), "--learning-rate", "1e-6"]
     assert main(words) == 7
     told = capsys.readouterr().err
     assert "The model is not proven to be better than random weights on people it never saw" in told
     assert "not proven" in load_encoder("fbert", tmp_path / "out" / "encoder" / "model").card.verdict
-    assert main([*words, "--accept-unproven"]) == 0
     assert main([*words[:1], str(tmp_path / "none"), *words[2:], "--held-out", "0.01"]) == 7
     assert "too few people were held out" in capsys.readouterr().err

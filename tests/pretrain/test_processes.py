@@ -18,15 +18,22 @@ from fcpower_bids.pretrain import engine
 from fcpower_bids.pretrain.engine import LOSSES, PretrainConfig, Processes, layout, make_fabric
 from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.pretrain.train import _Run, train
-from tests.command import main
 from tests.pretrain.conftest import as_sources, made_recordings
-from tests.pretrain.outputs import QUICK, in_child, plant_outputs, pretrain, read_log, run_pretrain
+from tests.pretrain.outputs import (
+    QUICK,
+    in_child,
+    main_with_checkpoints,
+    plant_outputs,
+    pretrain,
+    read_log,
+    run_pretrain,
+)
 from tests.pretrain.test_engine import assert_same, gradients, single
 from tests.pretrain.test_train import config, weights
 
 SRUN = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NUM_NODES": "2", "SLURM_PROCID": "0"}
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "1", "RANK": "0"}
-LONG = ("--steps", "30", "--checkpoint-every", "10")
+LONG, EVERY = ("--steps", "30"), 10
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +43,10 @@ def planted(tmp_path_factory):
     return folder
 
 
-def run(folder, name: str, *options: str) -> int:
+def run(folder, name: str, *options: str, every: int = 2) -> int:
     """Run the command with a pack and an encoder of its own."""
     shutil.copytree(folder / "out", folder / name, dirs_exist_ok=True)
-    return run_pretrain(folder, *options, out=name)
+    return run_pretrain(folder, *options, out=name, every=every)
 
 
 def losses(folder, name: str) -> list[float]:
@@ -87,7 +94,7 @@ def run_signalled(folder, name: str, signals: dict[int, int], *options: str) -> 
 
     def work() -> int:
         _Run._one_step = signal_and_read
-        return run(folder, name, *LONG, *options)
+        return run(folder, name, *LONG, *options, every=EVERY)
 
     return in_child(work)
 
@@ -97,7 +104,7 @@ def saved_step(path: Path) -> int:
 
 
 def assert_goes_on_as_if_undisturbed(folder, name: str) -> None:
-    assert run_pretrain(folder, *LONG, out=name) == 0
+    assert run_pretrain(folder, *LONG, out=name, every=EVERY) == 0
     assert losses(folder, name) == losses(folder, "undisturbed")
     first, second = (
         load_file(folder / each / "encoder" / "model" / "model.safetensors") for each in ("undisturbed", name)
@@ -107,7 +114,7 @@ def assert_goes_on_as_if_undisturbed(folder, name: str) -> None:
 
 @pytest.fixture(scope="module")
 def undisturbed(planted):
-    assert run(planted, "undisturbed", *LONG) == 0
+    assert run(planted, "undisturbed", *LONG, every=EVERY) == 0
 
 
 @pytest.mark.usefixtures("undisturbed")
@@ -130,9 +137,9 @@ def test_a_killed_run_goes_on_from_what_the_clock_made_it_save(planted):
 @pytest.mark.usefixtures("undisturbed")
 def test_steps_can_be_raised_and_not_lowered(planted, capsys, caplog):
     words = [str(planted / "bids"), str(planted / "undisturbed"), "pretrain", *QUICK, *LONG]
-    assert main([*words, "--steps", "20"]) == 2
+    assert main_with_checkpoints(EVERY, [*words, "--steps", "20"]) == 2
     assert "holds a run of 30 steps; --steps can be raised, not lowered to 20" in capsys.readouterr().err
-    assert main([*words, "--steps", "32"]) == 0
+    assert main_with_checkpoints(EVERY, [*words, "--steps", "32"]) == 7
     assert "The run is extended from 30 to 32 steps: from step 30 on" in caplog.text
     assert "of 32)" in capsys.readouterr().err
 

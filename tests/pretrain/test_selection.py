@@ -16,12 +16,12 @@ from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
 from fcpower_bids.core.alignment import kernel_alignment
-from fcpower_bids.core.regression.folds import replicated_folds
+from fcpower_bids.core.folds import replicated_folds
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import CheckpointError, find_in_training, read_config
 from fcpower_bids.outputs.tables import read_series
 from fcpower_bids.pretrain.corpus import open_pack
-from fcpower_bids.pretrain.selection import (
+from fcpower_bids.pretrain.judgement import (
     CONFIRM,
     REPEATS,
     SELECT,

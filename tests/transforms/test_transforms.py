@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
 
-from fcpower_bids.core.connectome.connectivity import ParcelError, pearson_connectivity
+from fcpower_bids.core.connectome import ParcelError, pearson_connectivity
 from fcpower_bids.transforms.connectomes import TRANSFORMS
-from fcpower_bids.transforms.fitted import Tangent, Tucker
+from fcpower_bids.transforms.fitted import SUBSPACES, Subspace, Tangent, Tucker
 from fcpower_bids.transforms.stateless import (
     Cholesky,
     Degree,
@@ -23,7 +23,6 @@ from fcpower_bids.transforms.stateless import (
     Precision,
     shrunk_covariance,
 )
-from fcpower_bids.transforms.subspace import SUBSPACES, Subspace
 
 N_PARCELS = 7
 
@@ -311,7 +310,7 @@ def draw_edges(n=12, n_edges=30, seed=0):
     ],
 )
 def test_spans_the_reference_subspace(shared, name, n_components, key, angle, monkeypatch):
-    monkeypatch.setattr("fcpower_bids.transforms.subspace.FACTOR_ITERATIONS", 100)
+    monkeypatch.setattr("fcpower_bids.transforms.fitted.FACTOR_ITERATIONS", 100)
     with np.load(shared / "golden/transforms/transforms_golden.npz") as golden:
         scores = Subspace(name, n_components).fit(golden["X_triu"]).transform(golden["X_triu"])
         expected = golden[key]

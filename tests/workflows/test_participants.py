@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.core.connectome.spd import spectral_power
+from fcpower_bids.core.connectome import spectral_power
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import ModelCard, save_checkpoint

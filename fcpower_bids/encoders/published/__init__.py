@@ -1,8 +1,7 @@
 """Published encoders, each loaded by ``(weights, *, aux, revision, seed, parcel_names, protocol, ...) -> Encoder``."""
 
 from fcpower_bids.encoders.published.brain_semantoks import load_brain_semantoks
-from fcpower_bids.encoders.published.brainlm import load_brainlm, load_brainlm_650m
-from fcpower_bids.encoders.published.brainmass import load_brainmass
+from fcpower_bids.encoders.published.masked import load_brainlm, load_brainlm_650m, load_brainmass
 from fcpower_bids.encoders.published.patches import load_brain_harmonix, load_brain_jepa
 
 LOADERS = {

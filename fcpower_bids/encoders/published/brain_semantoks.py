@@ -16,15 +16,16 @@ from torch import Tensor, nn
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.encoders.published.adapters import (
     Block,
+    Columns,
     PublishedEncoder,
     Recipe,
     as_tensor,
     crops,
     fill,
     loader,
+    parcel_order,
     z_scored,
 )
-from fcpower_bids.encoders.published.parcel_orders import Columns, parcel_order
 from fcpower_bids.errors import RecordingError
 
 ATLASES = ("Schaefer400", "TianS3", "Buckner7")
@@ -168,9 +169,7 @@ class BrainSemantoks(nn.Module):
 
     def tokens(self, i: int, network: Tensor) -> Tensor:
         """Series of network i (B, parcels, volumes) to its tokens (B, patches, d)."""
-        patches = network.unflatten(2, (self.size.patches, self.size.patch)).transpose(
-            1, 2
-        )  # (B, patches, parcels, 20)
+        patches = network.unflatten(2, (self.size.patches, self.size.patch)).transpose(1, 2)
         tokenizer = self.network_tokenizers["schaefer400"][i]  # type: ignore[index]
         out: Tensor = tokenizer(patches.flatten(0, 1)).unflatten(0, patches.shape[:2])
         return out

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from fcpower_bids.analyses.spectrum.screen import SCREEN
+from fcpower_bids.analyses.transform_screen import SCREEN
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import Facts, read_toml
 from fcpower_bids.reports.cohort.findings import known_people

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from fcpower_bids.encoders.published.adapters import BUCKNER, parcel_order
 from fcpower_bids.encoders.published.brain_semantoks import SemantoksSize, load_brain_semantoks
-from fcpower_bids.encoders.published.parcel_orders import BUCKNER, parcel_order
 from fcpower_bids.errors import RecordingError
 from tests.encoders.published.references import (
     accepted,

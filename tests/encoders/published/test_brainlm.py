@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.torch import save_file
 
-from fcpower_bids.encoders.published.brainlm import (
+from fcpower_bids.encoders.published.masked import (
     BrainLMSize,
     CohortStatistics,
     image_rows,

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from fcpower_bids.encoders import ENCODERS, PUBLISHED, load_encoder
 from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable
 from fcpower_bids.encoders.fbert import count_parameters
-from fcpower_bids.encoders.published.adapters import read_state, resample
-from fcpower_bids.encoders.published.brainmass import BrainMass, BrainMassSize, load_brainmass, shrunk_correlation
-from fcpower_bids.encoders.published.parcel_orders import match_labels, parcel_order
+from fcpower_bids.encoders.published.adapters import match_labels, parcel_order, read_state, resample
+from fcpower_bids.encoders.published.masked import BrainMass, BrainMassSize, load_brainmass, shrunk_correlation
 from fcpower_bids.errors import RecordingError, UsageError
 from tests.encoders.published.references import accepted, doubles, noise, random_state, slow_attention, slow_norm
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fcpower_bids.encoders.published.parcel_orders import parcel_order
+from fcpower_bids.encoders.published.adapters import parcel_order
 from fcpower_bids.encoders.published.patches import BrainJEPASize, HarmonixSize, load_brain_harmonix, load_brain_jepa
 from fcpower_bids.errors import RecordingError
 from tests.encoders.published.references import (

@@ -1,4 +1,8 @@
-"""BrainLM (Ortega Caro et al. 2024): a masked autoencoder of 424 x 200, unmasked (docs/encoder.md)."""
+"""Encoders that were trained on masked input: BrainLM and BrainMass (docs/encoder.md).
+
+BrainLM (Ortega Caro et al. 2024) is an autoencoder of 424 x 200, unmasked here. BrainMass (Yang et al. 2024) has layers
+over the rows of a correlation matrix; 100 rows of 8 numbers come out.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +24,20 @@ from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.embedding import Read
 from fcpower_bids.encoders.published.adapters import (
     Block,
+    Columns,
     PublishedEncoder,
     Recipe,
     as_tensor,
     fill,
     loader,
+    match_labels,
+    z_scored,
 )
-from fcpower_bids.encoders.published.parcel_orders import Columns, match_labels
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.store import load_json, write_text
+
+# --- BrainLM ----------------------------------------------------------------------------------------------------------
+
 
 N_PARCELS, FRAMES = 424, 200
 LABELS = tuple(str(label) for label in range(1, N_PARCELS + 1))
@@ -113,9 +122,8 @@ def published_keys(key: str) -> tuple[str, ...]:
 class CohortStatistics(NamedTuple):
     """Of each parcel over the training recordings, never over one."""
 
-    # median, iqr: (424,), by label
-    median: FloatArray
-    iqr: FloatArray
+    median: FloatArray  # (424,), by label
+    iqr: FloatArray  # the same
     origin: str  # for the sidecar
 
 
@@ -221,3 +229,72 @@ load_brainlm, load_brainlm_650m = (
     loader(build, replace(RECIPE, name=name), size, {COORDINATES: "the coordinates of its parcels"}, (STATISTICS,))
     for name, size in SIZES.items()
 )
+
+
+# --- BrainMass --------------------------------------------------------------------------------------------------------
+
+BRAINMASS_RECIPE = Recipe(
+    name="brainmass",
+    licence="none stated by the authors",
+    source="https://github.com/podismine/BrainMass",
+    atlas="Schaefer100",
+    n_parcels=100,
+    n_dimensions=800,
+)
+
+
+@dataclass(frozen=True)
+class BrainMassSize:
+    """Parcels (the width), layers, heads, feed-forward, numbers per parcel in the embedding."""
+
+    d: int = 100
+    layers: int = 16
+    heads: int = 10
+    ff: int = 2048
+    reduced: int = 8
+
+
+class BrainMass(nn.Module):
+    """The online network without its projection head."""
+
+    def __init__(self, size: BrainMassSize) -> None:
+        super().__init__()
+        self.attention_list = nn.ModuleList(
+            nn.TransformerEncoderLayer(size.d, size.heads, size.ff, batch_first=True) for _ in range(size.layers)
+        )
+        self.dim_reduction = nn.Sequential(nn.Linear(size.d, size.reduced))
+
+    def forward(self, matrices: Tensor) -> Tensor:
+        """Matrices (B, P, P) to embeddings (B, 8 P)."""
+        x = matrices
+        for layer in self.attention_list:
+            x = layer(x)
+        return F.leaky_relu(self.dim_reduction(x)).flatten(1)
+
+
+def shrunk_correlation(series: FloatArray) -> FloatArray:
+    """Correlation with Ledoit-Wolf shrinkage of the z-scored series (T, P); diagonal 1, undefined entries 0."""
+    from sklearn.covariance import ledoit_wolf  # slow to load, and no other transform needs it
+
+    covariance = ledoit_wolf(z_scored(series))[0]
+    spread = np.sqrt(np.diag(covariance))
+    correlation = covariance / np.outer(spread, spread)
+    np.fill_diagonal(correlation, 1.0)
+    return np.asarray(np.nan_to_num(correlation, nan=0.0))
+
+
+@dataclass(frozen=True)
+class BrainMassEncoder(PublishedEncoder):
+    """BrainMass, fed the correlations of the whole recording under both protocols."""
+
+    def prepare(self, series: FloatArray, repetition_time: float) -> Tensor:
+        """Correlate: (1, 100, 100)."""
+        return as_tensor(shrunk_correlation(self.resampled(series, repetition_time))[None])
+
+
+def build_brainmass(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: BrainMassSize) -> BrainMassEncoder:
+    """Build the online network of a BrainMass checkpoint."""
+    return BrainMassEncoder(recipe, fill(lambda: BrainMass(size), path, "online_network_state_dict", unused=("g.",)))
+
+
+load_brainmass = loader(build_brainmass, BRAINMASS_RECIPE, BrainMassSize())

@@ -17,12 +17,9 @@ from fcpower_bids.errors import Unfit
 class Fold:
     """One outer fold: training rows, test rows, and inner folds of the training rows."""
 
-    # repeat, fold: which fold of which repeat, both from 0
-    repeat: int
-    fold: int
-    # train, test: row numbers. Rows in neither take no part (relatives of a test person who were scanned at another
-    # site).
-    train: Rows
+    repeat: int  # which repeat, from 0
+    fold: int  # which fold of it, from 0
+    train: Rows  # row numbers; who is in neither takes no part (relatives of a test person at another site)
     test: Rows
     inner: tuple[Rows, ...]  # validation rows of each inner fold; together they are the training rows
 
@@ -251,10 +248,9 @@ class PredictionPreset:
 
     name: str  # name of the protocol
     splits: str  # "random" (`folds.replicated_folds`) or "matlab" (`folds.cbig_folds`)
-    # n_repeats, n_folds, n_inner: repeats, outer folds and inner folds
     n_repeats: int
-    n_folds: int
-    n_inner: int
+    n_folds: int  # outer folds
+    n_inner: int  # inner folds
     penalties: tuple[float, ...]  # the grid
     selection: str  # selection score of the penalty (`scores.selection_scores`)
     intercept: bool  # whether there is an unpenalised intercept
@@ -262,7 +258,7 @@ class PredictionPreset:
     target: str
     covariates: tuple[str, ...]  # regressed from the target on the training rows
     # whether these are multiples of the kernel's mean diagonal, in a grid that goes on where the best lies at its edge
-    # (`core.regression.penalties`)
+    # (`core.krr`)
     relative_penalties: bool = False
     # whether the inner folds hold out sites where the outer ones do: the penalty is chosen for a new site
     inner_by_site: bool = False

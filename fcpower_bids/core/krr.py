@@ -18,7 +18,7 @@ from scipy import linalg
 from scipy.linalg import blas, lapack
 
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.regression.folds import PredictionPreset
+from fcpower_bids.core.folds import PredictionPreset
 from fcpower_bids.errors import Unfit
 from fcpower_bids.resources import MEGA, available_bytes, given_bytes
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.regression.folds import Fold, check_folds
-from fcpower_bids.core.regression.krr import DECADES, LAST_DECADE, Regression, Sides, Split, decades
-from fcpower_bids.core.regression.scores import (
+from fcpower_bids.core.folds import Fold, check_folds
+from fcpower_bids.core.krr import DECADES, LAST_DECADE, Regression, Sides, Split, decades
+from fcpower_bids.core.scores import (
     NEEDS_TRAINING,
     Training,
     best_penalty,
@@ -21,7 +21,7 @@ from fcpower_bids.core.regression.scores import (
     score_predictions,
     selection_scores,
 )
-from fcpower_bids.core.regression.targets import TargetBuilder
+from fcpower_bids.core.targets import TargetBuilder
 from fcpower_bids.errors import Unfit
 
 GAIN = 1e-4
@@ -44,10 +44,8 @@ class NestedResult:
     best_scores: FloatArray  # (F, m): selection score of the selected penalty, NaN where no penalty had one
     # (F, m): whether the selected penalty lies at an edge of what was searched: the best may lie outside
     at_edge: NDArray[np.bool_]
-    # observed, predicted: (n_test, m): targets of the test rows as this fold defines them (NaN if missing), and their
-    # predictions
-    observed: tuple[FloatArray, ...]
-    predicted: tuple[FloatArray, ...]
+    observed: tuple[FloatArray, ...]  # (n_test, m): targets of the test rows as this fold defines them (NaN if missing)
+    predicted: tuple[FloatArray, ...]  # (n_test, m): their predictions
     train: tuple[Training, ...]  # mean and standard deviation (m,) of the training targets of each fold
     notes: tuple[str, ...]  # dropped penalties, penalties at the edge of the grid, selections without a score
     # (F, m): slope of the training targets on their inner out-of-fold predictions with the selected penalty; empty

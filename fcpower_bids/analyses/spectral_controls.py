@@ -22,7 +22,7 @@ from fcpower_bids.analyses.features import (
     precision,
     similarity,
 )
-from fcpower_bids.analyses.spectrum.learned_filters import (
+from fcpower_bids.analyses.learned_filters import (
     FORMS,
     N_BINS,
     N_ITERATIONS,
@@ -33,12 +33,11 @@ from fcpower_bids.analyses.spectrum.learned_filters import (
 )
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.connectome.spd import spectral_map
-from fcpower_bids.core.connectome.spectrum import in_range, power_weights, regularise
-from fcpower_bids.core.regression.kernels import FeatureSource, linear_kernel
-from fcpower_bids.core.regression.krr import Regression, kernel_ridge
-from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.core.connectome import in_range, power_weights, regularise, spectral_map
+from fcpower_bids.core.edges import vectorise_edges
+from fcpower_bids.core.kernels import FeatureSource, linear_kernel
+from fcpower_bids.core.krr import Regression, kernel_ridge
+from fcpower_bids.core.nested import NestedResult
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table, tabulate

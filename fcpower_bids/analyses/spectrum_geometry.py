@@ -12,9 +12,15 @@ from threadpoolctl import threadpool_limits
 
 from fcpower_bids.analyses.features import AveragedEdges, combine_scans, describe_combination
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.edges import rebuild_matrix
-from fcpower_bids.core.connectome.spd import eigendecompose, spectral_map
-from fcpower_bids.core.connectome.spectrum import clip_tolerance, in_range, power_weights, spectrum_summary
+from fcpower_bids.core.connectome import (
+    clip_tolerance,
+    eigendecompose,
+    in_range,
+    power_weights,
+    spectral_map,
+    spectrum_summary,
+)
+from fcpower_bids.core.edges import rebuild_matrix
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table

@@ -1,4 +1,4 @@
-"""Encoders and connectivity on the same people and folds."""
+"""Two comparisons: encoders and connectivity, and parcellations; each on the same people and folds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.evaluate import compare, correct_within, describe_each, evaluate, fold_scores, pooled_scores
+from fcpower_bids.analyses.evaluate import (
+    RULE,
+    compare,
+    comparison_facts,
+    correct_within,
+    describe_each,
+    evaluate,
+    fold_scores,
+    pooled_scores,
+)
 from fcpower_bids.analyses.features import EMBEDDING, build_representations, expand_names, scans_without_features
 from fcpower_bids.analyses.fingerprinting import can_identify, compare_pairs, repeated_scans
 from fcpower_bids.analyses.study import Study, open_study, plan_scan_blocks
@@ -35,7 +44,7 @@ FACTS = {
 }
 
 
-def prepare(cohort: Cohort, settings: Settings) -> tuple[tuple[str, ...], Study | None, Settings]:
+def prepare_encoders(cohort: Cohort, settings: Settings) -> tuple[tuple[str, ...], Study | None, Settings]:
     """Return the representations, what there is to predict, and the choices that hold for all.
 
     Refuses a single representation, and a cohort without targets and second sessions.
@@ -53,7 +62,7 @@ def prepare(cohort: Cohort, settings: Settings) -> tuple[tuple[str, ...], Study 
 
 def analyse_encoders(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     """Compare representations as frozen features. Raises Unfit."""
-    names, study, settings = prepare(cohort, settings)
+    names, study, settings = prepare_encoders(cohort, settings)
     summary: list[dict[str, Any]] = []
     pairs, folds = list[pd.DataFrame](), pd.DataFrame()
     if study:
@@ -99,3 +108,65 @@ def describe_input(name: str, cohort: Cohort) -> dict[str, Any]:
     facts: Mapping[str, Any] = cohort.embedding_facts.get(label, {})
     keys = {"params": "n_parameters", "parcels": "n_parcels", "atlas": "parcellation", "scan": "read"}
     return row | {column: facts.get(key) or NOT_KNOWN for column, key in keys.items()}
+
+
+# --- Parcellations ----------------------------------------------------------------------------------------------------
+
+PARCELLATION_FACTS = {"Rule": RULE, "People": "The people and scans that every parcellation has, on one set of folds."}
+
+
+def prepare_parcellations(cohorts: Mapping[str, Cohort], settings: Settings) -> None:
+    """Refuse a single parcellation, parcellations without a scan in common, and what allows no prediction."""
+    shared, settings = _share(cohorts, settings)
+    for cohort in shared.values():
+        open_study(cohort, settings)
+
+
+def _share(cohorts: Mapping[str, Cohort], settings: Settings) -> tuple[dict[str, Cohort], Settings]:
+    """Return the scans that every parcellation has, and the choices without embeddings."""
+    if len(cohorts) < 2:
+        raise Unfit(
+            f"The sweep needs two parcellations or more, and there is {', '.join(cohorts) or 'none'}; run the "
+            "participant level with several names after --atlas."
+        )
+    names = tuple(name for name in settings.group.representations if EMBEDDING not in name)
+    if not names:
+        raise Unfit("The sweep compares connectomes; add fc or fc_power to --representations.")
+    keys = {
+        atlas: pd.MultiIndex.from_frame(cohort.scans[["participant_id", "session"]].astype(str))
+        for atlas, cohort in cohorts.items()
+    }
+    common = set.intersection(*(set(key) for key in keys.values()))
+    if not common:
+        raise Unfit(f"No scan is described by all of the parcellations {', '.join(cohorts)}.")
+    shared = {atlas: cohort.keep(np.flatnonzero(keys[atlas].isin(common))) for atlas, cohort in cohorts.items()}
+    return shared, settings.changed(representations=names)
+
+
+def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Settings) -> dict[str, Table]:
+    """Predict under every parcellation (Table "mainfull", Appendix "AOMIC parcellation sweep"). Raises Unfit."""
+    shared, settings = _share(cohorts, settings)
+    first: Study | None = None
+    frames, gains, facts = [], [], dict[str, Any]()
+    for atlas, cohort in shared.items():
+        study = open_study(cohort, settings)
+        first = first or study
+        if first.people.names != study.people.names:
+            raise Unfit(f"The people of {atlas} have other phenotypes than those of the first parcellation.")
+        facts |= study.facts() | comparison_facts(study)
+        folds = fold_scores(study, evaluate(study, study.representations(), f"{atlas}, {{}}"))
+        size = {"n_parcels": len(cohort.parcels), "n_people": len(study.people.names)}
+        frames.append(folds.assign(atlas=atlas, **size))
+        gains.append(compare(folds, study).assign(atlas=atlas))
+    frame = pd.concat(frames, ignore_index=True)
+    assert first is not None
+    atlases = [
+        compare(part, first, column="atlas").rename(columns={"representation": "atlas"}).assign(representation=name)
+        for name, part in frame.groupby("representation", sort=False)
+    ]
+    return tabulate(
+        facts | PARCELLATION_FACTS,
+        parcellation_sweep=frame,
+        parcellation_gains=pd.concat(gains, ignore_index=True),
+        parcellation_comparisons=pd.concat(atlases, ignore_index=True),
+    )

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import lapack
 
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.regression.kernels import PANEL, FeatureSource, normalise_rows
-from fcpower_bids.core.regression.krr import BlockRidge, Regression, Sides, Split, check_penalties, fit_weights
+from fcpower_bids.core.kernels import PANEL, FeatureSource, normalise_rows
+from fcpower_bids.core.krr import BlockRidge, Regression, Sides, Split, check_penalties, fit_weights
 from fcpower_bids.errors import Unfit
 
 PRIMAL_WIDTH = 512

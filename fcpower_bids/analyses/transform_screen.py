@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,18 +19,18 @@ from fcpower_bids.analyses.features import (
     combine_scans,
     transform_features,
 )
-from fcpower_bids.analyses.spectrum.controls import filtered_features, logarithm
+from fcpower_bids.analyses.spectral_controls import filtered_features, logarithm
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.connectome.edges import rebuild_connectome
-from fcpower_bids.core.regression.kernels import FeatureSource
-from fcpower_bids.core.regression.krr import Regression
-from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.core.edges import rebuild_connectome
+from fcpower_bids.core.kernels import FeatureSource
+from fcpower_bids.core.krr import Regression
+from fcpower_bids.core.nested import NestedResult
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import TRANSFORMS
-from fcpower_bids.transforms.subspace import FACTOR_ITERATIONS, N_COMPONENTS, SUBSPACES, Subspace
+from fcpower_bids.transforms.fitted import FACTOR_ITERATIONS, N_COMPONENTS, SUBSPACES, Subspace
 
 LOG_EUCLIDEAN = "log_euclidean"
 POWERS = {"power_0.25": 0.25, "power_0.5": 0.5, "power_0.75": 0.75}
@@ -122,11 +122,10 @@ class ScreenRows:
     def make(self, name: str, anew: bool) -> NestedResult | Regression:
         """The regression on a row, or predictions with it fitted `anew` to the training people of every outer fold."""
 
-        def fit(training_sets: Sequence[Rows | None]) -> Iterator[Regression]:
-            sets = track(training_sets, f"folds of {name}", self.settings) if anew else training_sets
-            return (make_solver(self.representation(name, train), self.study.preset) for train in sets)
+        def fit(train: Rows | None) -> Regression:
+            return make_solver(self.representation(name, train), self.study.preset)
 
-        return cross_validate_anew(fit, self.study) if anew else next(fit([None]))
+        return cross_validate_anew(fit, self.study, name) if anew else fit(None)
 
     def representation(self, name: str, train: Rows | None = None) -> Representation:
         """Return the features of a row, computed when they are asked for."""

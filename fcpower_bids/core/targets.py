@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from scipy import linalg
 
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.regression.folds import family_numbers
+from fcpower_bids.core.folds import family_numbers
 from fcpower_bids.errors import Unfit
 
 TargetBuilder = Callable[[Rows], FloatArray]

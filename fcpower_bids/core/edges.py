@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fcpower_bids.core.connectome.spd import eigendecompose, eigenvalues, surely_above
+from fcpower_bids.core.connectome import eigendecompose, eigenvalues, surely_above
 from fcpower_bids.errors import Unfit
 
 EDGE_WEIGHT = 2.0**0.5

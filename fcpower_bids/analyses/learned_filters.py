@@ -15,9 +15,9 @@ from fcpower_bids.analyses.features import PowerFamily
 from fcpower_bids.analyses.study import Study
 from fcpower_bids.analyses.targets import join_target_builders
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.connectome.spectrum import in_range, power_weights
-from fcpower_bids.core.regression.krr import kernel_ridge
-from fcpower_bids.core.regression.nested import NestedResult, merge_folds, merge_targets
+from fcpower_bids.core.connectome import in_range, power_weights
+from fcpower_bids.core.krr import kernel_ridge
+from fcpower_bids.core.nested import NestedResult, merge_folds, merge_targets
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.resources import available_bytes

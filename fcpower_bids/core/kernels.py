@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.edges import edge_count, vectorise_edges
-from fcpower_bids.core.connectome.spectrum import CLIP_TOLERANCE, power_weights
+from fcpower_bids.core.connectome import CLIP_TOLERANCE, power_weights
+from fcpower_bids.core.edges import edge_count, vectorise_edges
 from fcpower_bids.errors import Unfit
 
 PANEL = 4096

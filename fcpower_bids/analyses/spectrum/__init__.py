@@ -1,1 +1,0 @@
-"""The eigenvalues: other transforms of them, controls, and their geometry."""

@@ -1,1 +1,0 @@
-"""Connectomes: correlation, edges, functions of symmetric positive definite matrices, their spectrum and means."""

@@ -1,1 +1,0 @@
-"""Kernel ridge regression and the linear probe: folds, targets, kernels, nested cross-validation, scores."""
