@@ -93,7 +93,7 @@ def leave_surroundings() -> None:
 def _run(settings: Settings) -> int:
     """Say which choices nothing reads, and run the level."""
     from fcpower_bids.analyses import analyses_to_run  # the commands have no need of them
-    from fcpower_bids.progress import say
+    from fcpower_bids.parallel import say
 
     for line in describe_unread(settings, analyses_to_run(settings)):
         say(line, settings)

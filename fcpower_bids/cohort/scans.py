@@ -45,7 +45,7 @@ from fcpower_bids.outputs.tables import (
     series_file,
 )
 from fcpower_bids.outputs.tables import read_series as read_whole
-from fcpower_bids.progress import track
+from fcpower_bids.parallel import track
 from fcpower_bids.resources import given_bytes, machine_bytes
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings

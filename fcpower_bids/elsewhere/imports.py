@@ -67,8 +67,7 @@ from fcpower_bids.outputs.tables import (
     write_array,
     write_declared,
 )
-from fcpower_bids.parallel import map_tasks
-from fcpower_bids.progress import say, track
+from fcpower_bids.parallel import map_tasks, say, track
 from fcpower_bids.records import Output, space_of
 from fcpower_bids.schema import SERIES_VOLUMES
 from fcpower_bids.settings import Settings

@@ -64,8 +64,7 @@ from fcpower_bids.outputs.status import (
     write_status_table,
 )
 from fcpower_bids.outputs.tables import column_names, describe_files, read_json, read_series, series_file, write_matrix
-from fcpower_bids.parallel import executing
-from fcpower_bids.progress import say
+from fcpower_bids.parallel import executing, say
 from fcpower_bids.records import Cohort, Output, Table
 from fcpower_bids.resources import memory_limit
 from fcpower_bids.settings import Method, Settings, command_of

@@ -45,8 +45,7 @@ from fcpower_bids.outputs.status import (
     write_status,
     write_status_table,
 )
-from fcpower_bids.parallel import WorkerDied, run_calls
-from fcpower_bids.progress import say
+from fcpower_bids.parallel import WorkerDied, run_calls, say
 from fcpower_bids.resources import unsearched
 from fcpower_bids.settings import Settings, command_of
 from fcpower_bids.store import LOCKS, leftovers, lock, make_folder, sweep, sweep_shared, write_shared

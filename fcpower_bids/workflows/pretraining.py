@@ -25,7 +25,7 @@ from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.outputs.names import TIMESERIES, parse_name, path_of
 from fcpower_bids.outputs.tables import series_file
 from fcpower_bids.parallel import processes as processes_of
-from fcpower_bids.progress import say
+from fcpower_bids.parallel import say
 from fcpower_bids.settings import Method, Settings, command_of
 from fcpower_bids.store import LOCKS, lock, write_shared
 

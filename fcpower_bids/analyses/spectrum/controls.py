@@ -40,7 +40,7 @@ from fcpower_bids.core.regression.kernels import FeatureSource, linear_kernel
 from fcpower_bids.core.regression.krr import Regression, kernel_ridge
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.errors import Unfit
-from fcpower_bids.progress import track
+from fcpower_bids.parallel import track
 from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.resources import available_bytes
 from fcpower_bids.settings import Settings

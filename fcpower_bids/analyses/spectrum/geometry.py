@@ -16,7 +16,7 @@ from fcpower_bids.core.connectome.edges import rebuild_matrix
 from fcpower_bids.core.connectome.spd import eigendecompose, spectral_map
 from fcpower_bids.core.connectome.spectrum import clip_tolerance, in_range, power_weights, spectrum_summary
 from fcpower_bids.errors import Unfit
-from fcpower_bids.progress import track
+from fcpower_bids.parallel import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
