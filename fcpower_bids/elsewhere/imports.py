@@ -45,7 +45,6 @@ from fcpower_bids.errors import DatasetError, RecordingError, Unfit, UsageError
 from fcpower_bids.imaging.atlas_files import unique_names
 from fcpower_bids.inputs.roots import output_folders
 from fcpower_bids.inputs.sources import join
-from fcpower_bids.inputs.spreadsheets import read_spreadsheet
 from fcpower_bids.outputs.dataset import bids_uri, name_inputs, prepare_dataset
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, files_of, order_entities, parse_name, path_of
 from fcpower_bids.outputs.recording import QUALITY_TABLE
@@ -69,7 +68,7 @@ from fcpower_bids.outputs.tables import (
 )
 from fcpower_bids.parallel import map_tasks, say, track
 from fcpower_bids.records import Output, space_of
-from fcpower_bids.schema import SERIES_VOLUMES
+from fcpower_bids.schema import SERIES_VOLUMES, read_spreadsheet
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import leftovers, sweep
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.table_checks import table_fault
 from fcpower_bids.records import Entities, space_of
+from fcpower_bids.schema import table_fault
 from fcpower_bids.store import load_json
 
 EXTENSIONS = (".dlabel.nii", ".nii.gz", ".nii")

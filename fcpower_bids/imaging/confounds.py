@@ -16,8 +16,8 @@ from fcpower_bids.core.plausibility import times_of_cosines
 from fcpower_bids.core.series import HEAD_RADIUS, MotionFilter, filter_motion, framewise_displacement, sphere_radius
 from fcpower_bids.errors import RecordingError, Unfit
 from fcpower_bids.imaging.strategies import Strategy
-from fcpower_bids.imaging.table_checks import content_fault
 from fcpower_bids.records import Recording
+from fcpower_bids.schema import content_fault
 from fcpower_bids.settings import Method
 from fcpower_bids.store import load_json
 

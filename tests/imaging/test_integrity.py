@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.imaging.streaming import content_fault, header_fault
-from fcpower_bids.imaging.table_checks import table_fault
+from fcpower_bids.schema import table_fault
 from tests.running import run_app
 
 
