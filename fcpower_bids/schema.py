@@ -1,8 +1,8 @@
-"""Tables: columns of ours, as ``data/columns.tsv`` and ``data/tables.tsv`` declare them, and the gate for those of others.
+"""Tables: the columns of ours, as ``data/columns.tsv`` and ``data/tables.tsv`` declare them, and the gate for others'.
 
-Sidecars and pages follow the declarations. Readers of tables are lenient: a tab at the end of a row moves every value to
-the next column, without a word. Of tables of people or spreadsheets separator, encoding and decimal commas are guessed,
-nothing that moves a value.
+Sidecars and pages follow the declarations. Readers of tables are lenient: a tab at the end of a row moves every value
+to the next column, without a word. Of tables of people or spreadsheets separator, encoding and decimal commas are
+guessed, nothing that moves a value.
 """
 
 from __future__ import annotations
