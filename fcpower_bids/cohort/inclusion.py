@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.sources import drop, join
-from fcpower_bids.outputs.names import (
+from fcpower_bids.outputs.dataset import (
     ATLAS_KEYS,
     CONNECTIVITY,
     QUALITY,

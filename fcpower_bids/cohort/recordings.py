@@ -35,8 +35,7 @@ from fcpower_bids.cohort.people import match_ids, read_rows, without_zeros
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.roots import output_folders
 from fcpower_bids.inputs.sources import drop, join
-from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
-from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, parse_name
+from fcpower_bids.outputs.dataset import CONNECTIVITY, QUALITY, describe_without_folders, known_folders, parse_name
 from fcpower_bids.outputs.status import DONE, EMBEDDING, EXCLUDED, FAILED, RUNNING, current_status, recorded
 from fcpower_bids.outputs.tables import declared_text, read_json
 from fcpower_bids.records import Entities

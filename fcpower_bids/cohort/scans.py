@@ -29,8 +29,7 @@ from fcpower_bids.core.regression.folds import PRESETS
 from fcpower_bids.encoders.checkpoints import HELD_OUT, NO, STATE, TRAINED, UNKNOWN
 from fcpower_bids.errors import DatasetError, Unfit, UsageError
 from fcpower_bids.imaging.atlas_files import network_of
-from fcpower_bids.outputs.dataset import describe_without_folders
-from fcpower_bids.outputs.names import TIMESERIES
+from fcpower_bids.outputs.dataset import TIMESERIES, describe_without_folders
 from fcpower_bids.outputs.tables import (
     MISSING,
     SERIES_END,

@@ -27,7 +27,7 @@ from fcpower_bids.inputs.sources import (
     list_func_folders,
     read_source,
 )
-from fcpower_bids.outputs.names import ENTITY_ORDER
+from fcpower_bids.outputs.dataset import ENTITY_ORDER
 from fcpower_bids.outputs.status import FAILED, SKIPPED, explain
 from fcpower_bids.outputs.tables import program_names
 from fcpower_bids.records import Entities, Recording, is_in_space

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.outputs.names import order_entities, parse_name
+from fcpower_bids.outputs.dataset import order_entities, parse_name
 from fcpower_bids.outputs.tables import read_json, write_json
 from fcpower_bids.records import Entities, space_of
 from fcpower_bids.store import lock, replace_folder

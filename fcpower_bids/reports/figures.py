@@ -12,7 +12,7 @@ import numpy as np
 
 from fcpower_bids.core.series import interpolate_censored, power_spectrum
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.outputs.names import COVERAGE, SLICES, output_path, preview_path
+from fcpower_bids.outputs.dataset import COVERAGE, SLICES, output_path, preview_path
 from fcpower_bids.records import AXIAL, CORONAL, SAGITTAL, Slices
 from fcpower_bids.reports.accounts import network_order
 from fcpower_bids.reports.svg import (

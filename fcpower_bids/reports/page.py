@@ -21,7 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from fcpower_bids._version import __version__
-from fcpower_bids.outputs.names import short_name
+from fcpower_bids.outputs.dataset import short_name
 from fcpower_bids.reports.svg import POWER
 from fcpower_bids.store import LOCKS, lock, write_text
 

@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.errors import DatasetError, FcPowerError
-from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
-from fcpower_bids.outputs.names import SLICES, preview_path
+from fcpower_bids.outputs.dataset import SLICES, describe_without_folders, known_folders, preview_path
 from fcpower_bids.outputs.recording import COVERAGE_TABLE as COVERAGE
 from fcpower_bids.outputs.recording import SPECTRUM_TABLE as SPECTRUM
 from fcpower_bids.outputs.status import explain

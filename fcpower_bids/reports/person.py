@@ -16,8 +16,13 @@ from fcpower_bids.cohort.recordings import DECISIONS, EXCLUDE_FILE, read_decisio
 from fcpower_bids.cohort.recordings import FILE as RECORDINGS
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, FcPowerError
-from fcpower_bids.outputs.dataset import describe_without_folders, known_folders, without_folders
-from fcpower_bids.outputs.names import preview_path, short_name
+from fcpower_bids.outputs.dataset import (
+    describe_without_folders,
+    known_folders,
+    preview_path,
+    short_name,
+    without_folders,
+)
 from fcpower_bids.outputs.status import DONE, SKIPPED, TABLE, Status, describe_reasons, explain, read_statuses
 from fcpower_bids.outputs.tables import MISSING, read_table, read_toml
 from fcpower_bids.reports.accounts import (

@@ -40,7 +40,7 @@ from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import SITE, check_input_folder, dataset_identity, output_folders
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.notebook import open_cohort
-from fcpower_bids.outputs.dataset import bids_uri, move_links, note_command
+from fcpower_bids.outputs.dataset import TIMESERIES, bids_uri, move_links, note_command
 from fcpower_bids.outputs.group import (
     CHECK,
     INDEX,
@@ -51,7 +51,6 @@ from fcpower_bids.outputs.group import (
     analysis_key,
     write_group_tables,
 )
-from fcpower_bids.outputs.names import TIMESERIES
 from fcpower_bids.outputs.status import (
     FAILED,
     MOST_ALIKE,

@@ -17,8 +17,7 @@ from fcpower_bids.imaging.cleaning import foresee_volumes
 from fcpower_bids.imaging.confounds import load_strategy
 from fcpower_bids.inputs.discover import Discovery, find_recordings
 from fcpower_bids.inputs.roots import dataset_identity
-from fcpower_bids.outputs.dataset import check_dataset
-from fcpower_bids.outputs.names import output_folder
+from fcpower_bids.outputs.dataset import check_dataset, output_folder
 from fcpower_bids.outputs.status import (
     DONE,
     EXCLUDED,
