@@ -1,4 +1,4 @@
-"""The files of the trees that are read: names, sidecars and folders of fMRIPrep's and of the HCP pipelines, and faults."""
+"""The files of the trees that are read, fMRIPrep's and the HCP pipelines': names, sidecars, folders, and faults."""
 
 from __future__ import annotations
 
