@@ -20,13 +20,15 @@ from PIL import Image
 from fcpower_bids.records import AXIAL
 from fcpower_bids.reports import person as index
 from fcpower_bids.reports.figures import (
+    encode_png,
     make_preview,
     read_slices,
     standardise_trend,
+    step_of,
 )
 from fcpower_bids.reports.methods import all_references, cited_keys, methods_text, to_html, write_methods
 from fcpower_bids.reports.person import write_pages
-from fcpower_bids.reports.svg import MOST_POINTS, Drawing, Scale, encode_png, step_of
+from fcpower_bids.reports.svg import MOST_POINTS, Drawing, Scale
 from fcpower_bids.settings import METHOD_SECTIONS, Method, Settings
 from tests.command import main
 
