@@ -87,18 +87,18 @@ def write_index(output_dir: Path) -> Path | None:
         command = ""
     decided, others = _decided(output_dir, [str(row["recording"]) for row in rows])
     content = {
-        "figures": list(FIGURES),
         "file": EXCLUDE_FILE,
         "columns": list(DECISIONS.columns),
         "rows": rows,
         "decided": decided,
         "others": others,
     }
+    carpet = ["Carpet"] if any("picture" in row for row in rows) else []
     lines = describe_reasons([status for status in statuses if status.state not in (DONE, SKIPPED)])
     text = render_page(
         "index.html",
         unused=[describe_without_folders(line, known_folders(output_dir)) for line in lines],
-        script_name="index.js",
+        further_script="index.js",
         command=command,
         title="Recordings",
         n_rows=len(rows),
@@ -106,6 +106,7 @@ def write_index(output_dir: Path) -> Path | None:
         most_pictures=MOST_PICTURES,
         file=EXCLUDE_FILE,
         content=content,
+        headings=("Recording", *carpet, "State", "Decision", "Reason", *FIGURES, "Cautions"),
         pages=[(page.name, page.name) for page in sorted(output_dir.glob("group*.html"))],
     )
     return write_page(output_dir / INDEX, text)
