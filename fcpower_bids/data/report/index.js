@@ -48,7 +48,7 @@ function draw({ recording, page, picture, state, values, said }) {
   const line = element("tr", { tabIndex: -1 },
     element("th", { scope: "row" }, element(page ? "a" : "span", { title: recording, href: page }, name)),
     ...(pictured ? [cell(image)] : []),
-    element("td", { className: "state " + state.replace(" ", "-") }, state),
+    element("td", { className: "state " + state.replaceAll(" ", "-") }, state),
     cell(element("div", { className: "choice" }, ...words)),
     cell(element("input", { type: "text", size: 14, ariaLabel: `Reason for ${name}` })),
     ...values.map(cell),
