@@ -61,7 +61,7 @@ from fcpower_bids.encoders.checkpoints import TRAINED, UNKNOWN
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.outputs.group import FinishedAnalyses, analysis_key, write_group_tables
 from fcpower_bids.outputs.tables import read_table
-from fcpower_bids.progress import say
+from fcpower_bids.parallel import say
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.reports.page import count, look_up
 from fcpower_bids.schema import TABLES

@@ -1,4 +1,4 @@
-"""Work in processes: tasks of the group level here or on a Dask scheduler, and calls each in a worker of this machine.
+"""Work in processes: tasks of the group level here or on a Dask scheduler, calls in workers, and what a run says of it.
 
 A task touches nothing else, so whoever executes it, the numbers are the same to the last bit.
 """
@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
@@ -26,9 +26,11 @@ from pathlib import Path
 from threading import Thread, current_thread, main_thread
 from typing import Any, TypeVar
 
+from tqdm import tqdm
+
 from fcpower_bids.errors import Incomplete, UsageError
 from fcpower_bids.resources import cores, memory_limit, unsearched
-from fcpower_bids.settings import Run
+from fcpower_bids.settings import Run, Settings
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -291,3 +293,33 @@ def cause_of_death(number: int) -> str:
     if number == signal.SIGTERM:
         return "The process received SIGTERM, as from a scheduler at its limit of time"
     return f"The process crashed ({signal.Signals(number).name}), which no input should make it do: please report it"
+
+
+PATIENCE = 3.0
+"""Seconds of silence before a loop is announced."""
+BETWEEN_LINES = 30.0
+"""Seconds between two lines in the log of a job."""
+
+
+def say(text: str, settings: Settings) -> None:
+    """Write one line to the standard error, above a live line if there is one; nothing where settings are quiet."""
+    if not settings.run.quiet:
+        tqdm.write(text, file=sys.stderr)
+
+
+def track(items: Iterable[Item], label: str, settings: Settings, total: int | None = None) -> Iterator[Item]:
+    """Yield the items; a loop that outlasts `PATIENCE` shows on stderr how far it is and how long it will take."""
+    total = len(items) if isinstance(items, Sized) else total
+    watched = sys.stderr.isatty()
+    yield from tqdm(
+        items,
+        total=total,
+        desc=label,
+        delay=PATIENCE,
+        mininterval=0.1 if watched else max(BETWEEN_LINES, PATIENCE),
+        maxinterval=10.0 if watched else max(BETWEEN_LINES, PATIENCE),
+        disable=settings.run.quiet or total == 1,
+        file=sys.stderr,
+        leave=False,
+        dynamic_ncols=True,
+    )

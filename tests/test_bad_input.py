@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
-from fcpower_bids.imaging.strategies import STRATEGIES
 from fcpower_bids.outputs.tables import read_matrix
+from fcpower_bids.settings.options import STRATEGIES
 from tests.running import PATIENCE, PLAIN, run_app, start_app
 from tests.telling import telling
 

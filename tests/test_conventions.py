@@ -15,7 +15,7 @@ from scipy.signal import butter, detrend, sosfiltfilt
 
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas import builtin_atlas
-from fcpower_bids.imaging.strategies import load_strategy
+from fcpower_bids.imaging.confounds import load_strategy
 from fcpower_bids.outputs.tables import read_matrix
 from tests.core.test_series import published
 from tests.running import run_app

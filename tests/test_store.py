@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids import store
-from fcpower_bids.cli.commands import CHECKSUMS, fetch_weights
+from fcpower_bids.app import CHECKSUMS, fetch_weights
 from fcpower_bids.clinic.fit import CARD, REFERENCE, load_model, save_model
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.group import FinishedAnalyses

@@ -17,7 +17,7 @@ from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.alignment import AlignmentCurves, alignment_curves, kernel_and_derivative, quadratic_peak
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.nested import NestedResult
-from fcpower_bids.progress import track
+from fcpower_bids.parallel import track
 from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.resources import available_bytes
 from fcpower_bids.settings import Settings

@@ -27,7 +27,7 @@ from fcpower_bids.core.targets import (
     remove_covariates,
     residual_target,
 )
-from fcpower_bids.progress import track
+from fcpower_bids.parallel import track
 from fcpower_bids.records import Table, tabulate
 
 NO_NULL = {"n_permutations": 0} | dict.fromkeys(("p_permutation", "p_max", "p_max_targets", "score_needed"), np.nan)

@@ -23,7 +23,7 @@ from fcpower_bids.analyses.fingerprinting import can_identify, compare_pairs, re
 from fcpower_bids.analyses.study import Study, open_study, plan_scan_blocks
 from fcpower_bids.core.identification import identify
 from fcpower_bids.errors import Unfit
-from fcpower_bids.progress import track
+from fcpower_bids.parallel import track
 from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.settings import Settings
 

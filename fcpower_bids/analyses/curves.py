@@ -23,7 +23,7 @@ from fcpower_bids.core.identification import Identification, identify, units_of
 from fcpower_bids.core.krr import BlockRidge, Regression
 from fcpower_bids.core.nested import NestedResult
 from fcpower_bids.errors import NotInCohort, Unfit
-from fcpower_bids.progress import track
+from fcpower_bids.parallel import track
 from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.settings import Settings
 

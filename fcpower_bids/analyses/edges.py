@@ -30,7 +30,7 @@ from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.differences import largest_of_permutations
 from fcpower_bids.core.edges import rebuild_matrix
 from fcpower_bids.errors import Unfit
-from fcpower_bids.progress import say, track
+from fcpower_bids.parallel import say, track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.resources import available_bytes
 from fcpower_bids.schema import TABLES, Column

@@ -27,8 +27,7 @@ from fcpower_bids.core.probe import PRIMAL_WIDTH, LinearProbe, standard_kernel
 from fcpower_bids.core.scores import BINARY_SCORES, CONTINUOUS_SCORES, Training, score_predictions
 from fcpower_bids.core.targets import TargetBuilder
 from fcpower_bids.errors import Unfit
-from fcpower_bids.parallel import map_tasks
-from fcpower_bids.progress import track
+from fcpower_bids.parallel import map_tasks, track
 from fcpower_bids.records import Table
 from fcpower_bids.schema import TABLES
 

@@ -20,8 +20,7 @@ from fcpower_bids.core.folds import PRESETS
 from fcpower_bids.core.kernels import FeatureSource, correlation_kernel, power_features
 from fcpower_bids.encoders.checkpoints import HELD_OUT, NO, TRAINED, UNKNOWN
 from fcpower_bids.errors import Unfit, UsageError
-from fcpower_bids.parallel import map_tasks
-from fcpower_bids.progress import track
+from fcpower_bids.parallel import map_tasks, track
 from fcpower_bids.records import Cohort
 from fcpower_bids.resources import available_bytes
 from fcpower_bids.schema import TABLES

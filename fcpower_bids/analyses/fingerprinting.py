@@ -29,7 +29,7 @@ from fcpower_bids.core.identification import (
     permutation_null,
 )
 from fcpower_bids.errors import NotInCohort
-from fcpower_bids.progress import track
+from fcpower_bids.parallel import track
 from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.settings import Settings
 

@@ -19,7 +19,7 @@ from fcpower_bids.core.connectome import in_range, power_weights
 from fcpower_bids.core.krr import kernel_ridge
 from fcpower_bids.core.nested import NestedResult, merge_folds, merge_targets
 from fcpower_bids.errors import Unfit
-from fcpower_bids.progress import track
+from fcpower_bids.parallel import track
 from fcpower_bids.resources import available_bytes
 
 Floats = NDArray[np.floating]

@@ -14,7 +14,7 @@ from fcpower_bids.analyses.features import EMBEDDING, Part, cut_series, expand_n
 from fcpower_bids.core.connectome import MINIMUM_VOLUMES, pearson_connectivity
 from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.errors import FcPowerError, Unfit
-from fcpower_bids.progress import track
+from fcpower_bids.parallel import track
 from fcpower_bids.records import Cohort
 from fcpower_bids.resources import available_bytes
 from fcpower_bids.settings import Settings

@@ -39,7 +39,7 @@ from fcpower_bids.core.kernels import FeatureSource, linear_kernel
 from fcpower_bids.core.krr import Regression, kernel_ridge
 from fcpower_bids.core.nested import NestedResult
 from fcpower_bids.errors import Unfit
-from fcpower_bids.progress import track
+from fcpower_bids.parallel import track
 from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.resources import available_bytes
 from fcpower_bids.settings import Settings

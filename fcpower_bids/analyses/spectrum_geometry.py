@@ -22,7 +22,7 @@ from fcpower_bids.core.connectome import (
 )
 from fcpower_bids.core.edges import rebuild_matrix
 from fcpower_bids.errors import Unfit
-from fcpower_bids.progress import track
+from fcpower_bids.parallel import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings

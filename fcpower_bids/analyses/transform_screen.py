@@ -26,7 +26,7 @@ from fcpower_bids.core.edges import rebuild_connectome
 from fcpower_bids.core.kernels import FeatureSource
 from fcpower_bids.core.krr import Regression
 from fcpower_bids.core.nested import NestedResult
-from fcpower_bids.progress import track
+from fcpower_bids.parallel import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import TRANSFORMS

@@ -20,9 +20,9 @@ from fcpower_bids.cli.checks import problems_of
 from fcpower_bids.encoders import CORPUS_ID, ENCODERS
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.imaging.atlas_files import declared_atlases
-from fcpower_bids.imaging.strategies import strategy_names
 from fcpower_bids.settings import LEVELS, METHOD_SECTIONS, PARTS, PLACES, SECTIONS, TOLERATED, Settings, is_read
 from fcpower_bids.settings import options as declared
+from fcpower_bids.settings.options import strategy_names
 
 MEMORY = ("--mem", "--mem-gb")
 """Memory as fMRIPrep and XCP-D take it: 8, 8G or 8GB."""

@@ -37,7 +37,7 @@ from fcpower_bids.core.scores import best_penalty
 from fcpower_bids.errors import DatasetError, FcPowerError, Unfit
 from fcpower_bids.outputs.group import Attempts, find_table
 from fcpower_bids.outputs.tables import plain, read_connectome, read_table, write_declared, write_json
-from fcpower_bids.progress import say
+from fcpower_bids.parallel import say
 from fcpower_bids.records import Cohort
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from fcpower_bids.analyses.baselines import Added
-from fcpower_bids.outputs.names import parse_name
+from fcpower_bids.outputs.dataset import parse_name
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.reports.page import render_page, show_number, write_page
 

@@ -35,7 +35,7 @@ from fcpower_bids.core.probe import predict_from_arrays
 from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError, Unfit
 from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import people_tables
-from fcpower_bids.outputs.names import CONNECTIVITY
+from fcpower_bids.outputs.dataset import CONNECTIVITY
 from fcpower_bids.outputs.status import explain, group_alike
 from fcpower_bids.outputs.tables import plain, read_connectome, read_json, read_table, write_declared, write_json
 from fcpower_bids.schema import TABLES

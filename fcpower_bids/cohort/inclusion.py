@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.sources import drop, join
-from fcpower_bids.inputs.spreadsheets import MISSING
-from fcpower_bids.outputs.names import (
+from fcpower_bids.outputs.dataset import (
     ATLAS_KEYS,
     CONNECTIVITY,
     QUALITY,
@@ -32,7 +31,7 @@ from fcpower_bids.outputs.names import (
 )
 from fcpower_bids.outputs.tables import is_cut_short, read_json, series_file
 from fcpower_bids.records import Entities, Output, label_order, space_of
-from fcpower_bids.schema import TABLES
+from fcpower_bids.schema import MISSING, TABLES
 from fcpower_bids.settings import Group, Settings
 
 POWER = re.compile(r"power[0-9p]+")

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from fcpower_bids.cohort.inclusion import NO_SESSION, VALUE, Exclusion, name_some, person_at
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.roots import SITE, output_folders, people_tables
-from fcpower_bids.inputs.spreadsheets import MISSING, is_table, read_spreadsheet
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.records import label_order
+from fcpower_bids.schema import MISSING, is_table, read_spreadsheet
 from fcpower_bids.settings import Settings
 
 CODES = frozenset(

@@ -35,13 +35,11 @@ from fcpower_bids.cohort.people import match_ids, read_rows, without_zeros
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.roots import output_folders
 from fcpower_bids.inputs.sources import drop, join
-from fcpower_bids.inputs.spreadsheets import is_table
-from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
-from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, parse_name
+from fcpower_bids.outputs.dataset import CONNECTIVITY, QUALITY, describe_without_folders, known_folders, parse_name
 from fcpower_bids.outputs.status import DONE, EMBEDDING, EXCLUDED, FAILED, RUNNING, current_status, recorded
 from fcpower_bids.outputs.tables import declared_text, read_json
 from fcpower_bids.records import Entities
-from fcpower_bids.schema import TABLES
+from fcpower_bids.schema import TABLES, is_table
 from fcpower_bids.settings import Method, Settings
 from fcpower_bids.store import LOCKS, lock, may_write, write_text
 
@@ -354,7 +352,7 @@ def other_choices(output_dir: Path, method: Method) -> list[str]:
         before, difference = cleaning_choices(connectome), ""
         if before and before != now:
             difference = f"{describe_choices(before, now)} for the others"
-        elif before and _quality_facts(connectome).get("ConfigurationHash", mark) != mark:
+        elif before and connectome.facts.get("ConfigurationHash", mark) != mark:
             difference = "another --alpha, or other --transforms or --encoder, which their sidecars name"
         if difference:
             names.setdefault(difference, set()).add(connectome.recording)

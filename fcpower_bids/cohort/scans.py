@@ -29,9 +29,7 @@ from fcpower_bids.core.folds import PRESETS
 from fcpower_bids.encoders.checkpoints import HELD_OUT, NO, STATE, TRAINED, UNKNOWN
 from fcpower_bids.errors import DatasetError, Unfit, UsageError
 from fcpower_bids.imaging.atlas_files import network_of
-from fcpower_bids.imaging.table_checks import table_fault
-from fcpower_bids.outputs.dataset import describe_without_folders
-from fcpower_bids.outputs.names import TIMESERIES
+from fcpower_bids.outputs.dataset import TIMESERIES, describe_without_folders
 from fcpower_bids.outputs.tables import (
     MISSING,
     SERIES_END,
@@ -45,9 +43,9 @@ from fcpower_bids.outputs.tables import (
     series_file,
 )
 from fcpower_bids.outputs.tables import read_series as read_whole
-from fcpower_bids.progress import track
+from fcpower_bids.parallel import track
 from fcpower_bids.resources import given_bytes, machine_bytes
-from fcpower_bids.schema import TABLES
+from fcpower_bids.schema import TABLES, table_fault
 from fcpower_bids.settings import Settings
 
 WORTH_PROCESSES = 100

@@ -43,9 +43,18 @@ from fcpower_bids.errors import DatasetError, RecordingError, Unfit, UsageError
 from fcpower_bids.imaging.atlas_files import unique_names
 from fcpower_bids.inputs.roots import output_folders
 from fcpower_bids.inputs.sources import join
-from fcpower_bids.inputs.spreadsheets import read_spreadsheet
-from fcpower_bids.outputs.dataset import bids_uri, name_inputs, prepare_dataset
-from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, files_of, order_entities, parse_name, path_of
+from fcpower_bids.outputs.dataset import (
+    CONNECTIVITY,
+    QUALITY,
+    TIMESERIES,
+    bids_uri,
+    files_of,
+    name_inputs,
+    order_entities,
+    parse_name,
+    path_of,
+    prepare_dataset,
+)
 from fcpower_bids.outputs.recording import QUALITY_TABLE
 from fcpower_bids.outputs.status import (
     DONE,
@@ -65,10 +74,9 @@ from fcpower_bids.outputs.tables import (
     write_array,
     write_declared,
 )
-from fcpower_bids.parallel import map_tasks
-from fcpower_bids.progress import say, track
+from fcpower_bids.parallel import map_tasks, say, track
 from fcpower_bids.records import Output, space_of
-from fcpower_bids.schema import SERIES_VOLUMES
+from fcpower_bids.schema import SERIES_VOLUMES, read_spreadsheet
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import leftovers, sweep
 

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from fcpower_bids.cohort.inclusion import number_of
 from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, UsageError
-from fcpower_bids.imaging.table_checks import table_fault
 from fcpower_bids.inputs.sources import drop
-from fcpower_bids.outputs.names import order_entities, parse_name
+from fcpower_bids.outputs.dataset import order_entities, parse_name
 from fcpower_bids.outputs.tables import program_names, read_json
 from fcpower_bids.records import Entities
+from fcpower_bids.schema import table_fault
 
 Read = tuple[NDArray[np.float64], tuple[str, ...]]
 """Values, and the names of the columns; no names where the file has none."""

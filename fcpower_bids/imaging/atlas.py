@@ -44,8 +44,10 @@ from fcpower_bids.imaging.atlas_files import (
     parse_name,
     parse_selector,
     pick_file,
+    prefetch_files,
     read_atlas_table,
     table_beside,
+    templateflow_atlas,
 )
 from fcpower_bids.imaging.labels import (
     align_labels,
@@ -55,7 +57,6 @@ from fcpower_bids.imaging.labels import (
     read_volume_labels,
     resample_labels,
 )
-from fcpower_bids.imaging.templateflow import prefetch_files, templateflow_atlas
 from fcpower_bids.records import Atlas, Entities
 from fcpower_bids.store import known_digest, load_json, write_bytes
 

@@ -13,9 +13,8 @@ import numpy as np
 from nibabel.cifti2 import Cifti2Image, ParcelsAxis, SeriesAxis
 
 from fcpower_bids.errors import RecordingError, Unfit
-from fcpower_bids.imaging.integrity import DAMAGED
 from fcpower_bids.imaging.labels import align_labels, index_labels, read_grayordinate_labels
-from fcpower_bids.imaging.streaming import HeaderSummary, VolumeFigures, fill, open_stored
+from fcpower_bids.imaging.streaming import DAMAGED, HeaderSummary, VolumeFigures, fill, open_stored
 from fcpower_bids.records import Atlas
 
 BLOCK_BYTES = 1 << 22

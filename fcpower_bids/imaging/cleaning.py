@@ -27,8 +27,7 @@ from fcpower_bids.core.series import (
     filter_degrees_of_freedom,
 )
 from fcpower_bids.errors import RecordingError, Unfit
-from fcpower_bids.imaging.confounds import Confounds, load_confounds
-from fcpower_bids.imaging.strategies import load_strategy
+from fcpower_bids.imaging.confounds import Confounds, load_confounds, load_strategy
 from fcpower_bids.imaging.streaming import VolumeFigures, header_summary
 from fcpower_bids.records import Cleaning, ParcelSeries, Recording
 from fcpower_bids.settings import Method

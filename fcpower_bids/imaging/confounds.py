@@ -1,25 +1,97 @@
-"""The confounds table of one recording: any version of fMRIPrep in, one array with today's column names out."""
+"""Confound strategies, and the confounds table of a recording.
+
+A strategy is a YAML file that says which columns are regressed. Of tables any version of fMRIPrep comes in, and one
+array with today's column names goes out.
+"""
 
 from __future__ import annotations
 
 import codecs
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.core.plausibility import times_of_cosines
 from fcpower_bids.core.series import HEAD_RADIUS, MotionFilter, filter_motion, framewise_displacement, sphere_radius
-from fcpower_bids.errors import RecordingError, Unfit
-from fcpower_bids.imaging.strategies import Strategy
-from fcpower_bids.imaging.table_checks import content_fault
+from fcpower_bids.errors import RecordingError, Unfit, UsageError
 from fcpower_bids.records import Recording
-from fcpower_bids.settings import Method
+from fcpower_bids.schema import content_fault
+from fcpower_bids.settings.options import STRATEGIES, Method, strategy_names
 from fcpower_bids.store import load_json
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A set of confounds and how to describe it."""
+
+    name: str  # as on the command line
+    methods: str  # the sentence for the methods section
+    # columns that must be there, by fMRIPrep's present names, or regular expressions anchored with ``^`` and ``$`` of
+    # which each must match something
+    columns: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()  # the same, taken where they exist
+    acompcor: int = 0  # aCompCor components from white matter, and as many from cerebrospinal fluid
+    references: tuple[str, ...] = ()  # DOIs of what to cite
+
+
+def load_strategy(name_or_path: str | Path) -> Strategy:
+    """Load a shipped strategy by name, or the user's own from a YAML file. Raises UsageError."""
+    shipped = STRATEGIES / f"{name_or_path}.yml"
+    path = shipped if str(name_or_path) in strategy_names() else Path(name_or_path)
+    if not path.is_file():
+        raise UsageError(
+            f"There is no confound strategy '{name_or_path}'. Choose from {', '.join(strategy_names())}, or give the "
+            "path of a YAML file."
+        )
+    state = path.stat()
+    return _load(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=8)
+def _load(path: Path, _time: int, _size: int) -> Strategy:
+    """Read and check a file once for all recordings, until it is another."""
+    import yaml  # --help has no need of it
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        raise UsageError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}.") from None
+    if not isinstance(content, dict):
+        raise UsageError(f"{path} is not a confound strategy: it must have the keys 'methods' and 'columns'.")
+    known = {"name", "methods", "columns", "optional", "acompcor", "references"}
+    unknown, absent = sorted(map(str, content.keys() - known)), sorted({"methods", "columns"} - content.keys())
+    if unknown or absent:
+        problem = f"the key '{unknown[0]}' is not known" if unknown else f"the key '{absent[0]}' is missing"
+        raise UsageError(f"{path} is not a confound strategy: {problem}. Its keys are {', '.join(sorted(known))}.")
+    defaults: dict[str, Any] = {"name": path.stem, "columns": [], "optional": [], "references": [], "acompcor": 0}
+    content = defaults | content
+    for key in ("columns", "optional", "references"):
+        value = content[key]
+        if not isinstance(value, list) or not all(isinstance(entry, str) and entry for entry in value):
+            raise UsageError(f"{path}: '{key}' must be a list of names, not {value!r}.")
+        content[key] = tuple(dict.fromkeys(value))
+    if type(content["acompcor"]) is not int or content["acompcor"] < 0:
+        raise UsageError(f"{path}: 'acompcor' must be a number of components, not {content['acompcor']!r}.")
+    for entry in content["columns"] + content["optional"]:  # a pattern that is broken or would match parts of names
+        if entry.startswith("^") != entry.endswith("$"):
+            raise UsageError(f"{path}: the regular expression '{entry}' must begin with ^ and end with $.")
+        try:
+            re.compile(entry)
+        except re.error as error:
+            raise UsageError(f"{path}: '{entry}' is not a regular expression: {error}.") from None
+    for key in ("name", "methods"):
+        if not isinstance(content[key], str) or not content[key].strip():
+            raise UsageError(f"{path}: '{key}' must be text, not {content[key]!r}.")
+        content[key] = " ".join(content[key].split())
+    return Strategy(**content)
+
 
 Columns = dict[str, NDArray[np.float64]]
 """Columns of a table (T,) by their names."""

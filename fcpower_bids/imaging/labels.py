@@ -13,7 +13,7 @@ import numpy as np
 from nibabel.cifti2 import BrainModelAxis, LabelAxis
 
 from fcpower_bids.errors import Unfit, UsageError
-from fcpower_bids.imaging.integrity import DAMAGED, content_fault
+from fcpower_bids.imaging.streaming import DAMAGED, content_fault
 
 SHIFT = 1e-2
 """Largest distance, in voxels, between voxels that are the same: affines are stored as float32."""

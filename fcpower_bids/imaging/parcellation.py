@@ -23,7 +23,6 @@ import numpy as np
 
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.cifti import align_grayordinates, average_grayordinates
-from fcpower_bids.imaging.integrity import DAMAGED, content_fault, header_fault
 from fcpower_bids.imaging.labels import (
     SPACES,
     index_labels,
@@ -36,12 +35,15 @@ from fcpower_bids.imaging.labels import (
     template_tissue,
 )
 from fcpower_bids.imaging.streaming import (
+    DAMAGED,
     SAMPLE,
     BrainSample,
     HeaderSummary,
     SlicePlan,
     SliceSums,
     VolumeFigures,
+    content_fault,
+    header_fault,
     header_summary,
     load_header,
     read_alike,

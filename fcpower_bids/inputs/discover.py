@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.inputs.inspect import inspect_series
 from fcpower_bids.inputs.roots import OWN_FOLDER, derivative_roots, input_type_of, raw_roots
 from fcpower_bids.inputs.sources import (
     CLEANED,
@@ -22,12 +21,13 @@ from fcpower_bids.inputs.sources import (
     Source,
     drop,
     hcp_sources,
+    inspect_series,
     join,
     list_files,
     list_func_folders,
     read_source,
 )
-from fcpower_bids.outputs.names import ENTITY_ORDER
+from fcpower_bids.outputs.dataset import ENTITY_ORDER
 from fcpower_bids.outputs.status import FAILED, SKIPPED, explain
 from fcpower_bids.outputs.tables import program_names
 from fcpower_bids.records import Entities, Recording, is_in_space

@@ -12,10 +12,9 @@ from typing import Any
 
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.inputs.sources import is_hcp
-from fcpower_bids.inputs.spreadsheets import is_table
-from fcpower_bids.outputs.dataset import linked_datasets
-from fcpower_bids.outputs.names import LABEL
+from fcpower_bids.outputs.dataset import LABEL, linked_datasets
 from fcpower_bids.outputs.tables import program_names, read_json
+from fcpower_bids.schema import is_table
 from fcpower_bids.settings import Settings
 
 OWN = "fcpower_bids"

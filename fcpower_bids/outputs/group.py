@@ -15,7 +15,7 @@ from fcpower_bids._version import __version__
 from fcpower_bids.errors import DatasetError, FcPowerError, Incomplete, Unfit
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import plain, read_json, write_blocks, write_json
-from fcpower_bids.progress import say
+from fcpower_bids.parallel import say
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import METHOD_SECTIONS, Settings

@@ -16,8 +16,7 @@ from fcpower_bids._version import __version__
 from fcpower_bids.core.connectome import covered_parcels, eigendecompose, power_weights, spectrum_summary
 from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.core.series import band_leakage, convention_of
-from fcpower_bids.outputs.dataset import bids_uri, parcels_path
-from fcpower_bids.outputs.names import (
+from fcpower_bids.outputs.dataset import (
     CONNECTIVITY,
     COVERAGE,
     DESIGN,
@@ -25,9 +24,11 @@ from fcpower_bids.outputs.names import (
     QUALITY,
     SPECTRUM,
     TIMESERIES,
+    bids_uri,
     file_name,
     order_entities,
     output_path,
+    parcels_path,
     parse_name,
 )
 from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, status_path, write_status

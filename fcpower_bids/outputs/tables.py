@@ -20,9 +20,8 @@ import pandas as pd
 from fcpower_bids.core.connectome import pearson_connectivity, standardise
 from fcpower_bids.core.edges import edge_count, rebuild_connectome
 from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError
-from fcpower_bids.imaging.table_checks import EXACT, table_fault
 from fcpower_bids.parallel import call_alone
-from fcpower_bids.schema import SERIES_VOLUMES, TableSpec
+from fcpower_bids.schema import EXACT, SERIES_VOLUMES, TableSpec, table_fault
 from fcpower_bids.store import atomic, load_json, write_text
 
 MISSING = "n/a"

@@ -23,11 +23,10 @@ from tqdm import tqdm
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.connectome import ParcelError, standardise
 from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, RecordingError, Unfit, UsageError
-from fcpower_bids.imaging.table_checks import EXACT
 from fcpower_bids.parallel import begin_worker
 from fcpower_bids.pretrain import corpus as stored
 from fcpower_bids.pretrain.corpus import FACTS, FORMAT, KERNEL, TABLE, TEXT_COLUMNS, UNTOLD, teacher_vector_and_rank
-from fcpower_bids.schema import SERIES_VOLUMES
+from fcpower_bids.schema import EXACT, SERIES_VOLUMES
 from fcpower_bids.store import digest_of, leftovers, load_json, sweep, write_text
 
 logger = logging.getLogger(__name__)

@@ -11,10 +11,10 @@ import pandas as pd
 
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.pretrain.judgement import IN_WORDS, MODEL
-from fcpower_bids.reports.charts import draw_curves
 from fcpower_bids.reports.cohort.page import GroupVerdict
 from fcpower_bids.reports.cohort.tables import Section, count, make_grid, percent, read_long
 from fcpower_bids.reports.page import Panel, relative_link, render_page
+from fcpower_bids.reports.svg import draw_curves
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings, command_of
 from fcpower_bids.store import write_text

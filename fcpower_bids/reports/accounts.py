@@ -15,8 +15,7 @@ import pandas as pd
 
 from fcpower_bids.cohort.inclusion import WITHOUT_VALUE, find_cautions
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
-from fcpower_bids.outputs.names import files_of, parse_name, short_name
+from fcpower_bids.outputs.dataset import describe_without_folders, files_of, known_folders, parse_name, short_name
 from fcpower_bids.outputs.recording import QUALITY_TABLE as QUALITY
 from fcpower_bids.outputs.recording import VOLUMES
 from fcpower_bids.outputs.status import DONE, EMBEDDING, EXCLUDED, FAILED, RUNNING, SKIPPED, Status, read_status

@@ -15,7 +15,7 @@ from fcpower_bids.core.connectome import CLIP_TOLERANCE
 from fcpower_bids.core.series import convention_of
 from fcpower_bids.encoders import PUBLISHED, name_of_weights
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.imaging.strategies import load_strategy
+from fcpower_bids.imaging.confounds import load_strategy
 from fcpower_bids.outputs.dataset import without_folders
 from fcpower_bids.outputs.tables import made_by
 from fcpower_bids.reports.page import templates

@@ -21,7 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from fcpower_bids._version import __version__
-from fcpower_bids.outputs.names import short_name
+from fcpower_bids.outputs.dataset import short_name
 from fcpower_bids.reports.svg import POWER
 from fcpower_bids.store import LOCKS, lock, write_text
 
@@ -82,9 +82,9 @@ MINUS_ZERO = re.compile(r"-(?<![\w.]-)(0\.0+)(?!\d)")
 """A small negative number that rounding has made zero."""
 
 
-def render_page(template: str, *, script_name: str = "page.js", command: str = "", **content: Any) -> str:
+def render_page(template: str, *, further_script: str = "", command: str = "", **content: Any) -> str:
     """Fill a template of ``data/report``; every value is escaped unless it is `Markup`; the foot says by what."""
-    style, script = _asset("page.css"), _asset("tables.js") + _asset(script_name)
+    style, script = _asset("page.css"), _asset("page.js") + (_asset(further_script) if further_script else "")
     hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
     policy = "default-src 'none'; img-src data:; style-src 'sha256-{}'; script-src 'sha256-{}'; base-uri 'none'; "
     images = (Path(os.environ[name]).name for name in IMAGES if os.environ.get(name))

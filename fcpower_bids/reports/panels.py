@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,16 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.errors import DatasetError, FcPowerError
-from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
-from fcpower_bids.outputs.names import SLICES, preview_path
+from fcpower_bids.outputs.dataset import SLICES, describe_without_folders, known_folders, preview_path
 from fcpower_bids.outputs.recording import COVERAGE_TABLE as COVERAGE
 from fcpower_bids.outputs.recording import SPECTRUM_TABLE as SPECTRUM
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json, read_matrix, read_series
 from fcpower_bids.reports import figures
 from fcpower_bids.reports.accounts import Account, Parcellation, View, read_columns, read_parcellation
-from fcpower_bids.reports.charts import draw_curves, draw_rows, network_spans
 from fcpower_bids.reports.figures import Preview, draw_brain, make_preview, median_tsnr, read_preview, read_slices
 from fcpower_bids.reports.page import Panel, listed, make_panel, relative_link
+from fcpower_bids.reports.svg import draw_curves, draw_rows
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import TRANSFORMS
 
@@ -31,6 +31,16 @@ EIGENVALUES = ("eigenvalue", "eigenvalue_power")
 MOST_NAMED = 8
 """Parcels without a value that are named."""
 UNKNOWN_VOLUMES = {"framewise_displacement": np.nan, "dvars": np.nan, "dummy": 0.0, "kept": 1.0}
+
+
+def network_spans(networks: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Return name, first and one past the last place of each run of equal networks."""
+    spans, start = [], 0
+    for name, members in groupby(networks):
+        stop = start + len(list(members))
+        spans.append((name, start, stop))
+        start = stop
+    return spans
 
 
 @dataclass(frozen=True, eq=False)

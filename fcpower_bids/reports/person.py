@@ -16,8 +16,13 @@ from fcpower_bids.cohort.recordings import DECISIONS, EXCLUDE_FILE, read_decisio
 from fcpower_bids.cohort.recordings import FILE as RECORDINGS
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, FcPowerError
-from fcpower_bids.outputs.dataset import describe_without_folders, known_folders, without_folders
-from fcpower_bids.outputs.names import preview_path, short_name
+from fcpower_bids.outputs.dataset import (
+    describe_without_folders,
+    known_folders,
+    preview_path,
+    short_name,
+    without_folders,
+)
 from fcpower_bids.outputs.status import DONE, SKIPPED, TABLE, Status, describe_reasons, explain, read_statuses
 from fcpower_bids.outputs.tables import MISSING, read_table, read_toml
 from fcpower_bids.reports.accounts import (
@@ -32,12 +37,12 @@ from fcpower_bids.reports.accounts import (
     read_accounts,
     read_parcellation,
 )
-from fcpower_bids.reports.charts import draw_standing
 from fcpower_bids.reports.cohort.tables import Cell, Grid
 from fcpower_bids.reports.figures import read_thumbnail
 from fcpower_bids.reports.methods import AtlasFacts, all_references, methods_text, programs_of, to_html
 from fcpower_bids.reports.page import render_page, show_number, write_page
 from fcpower_bids.reports.panels import make_panels
+from fcpower_bids.reports.svg import draw_standing
 from fcpower_bids.settings import Settings, command_of
 
 INDEX = "index.html"
@@ -82,18 +87,18 @@ def write_index(output_dir: Path) -> Path | None:
         command = ""
     decided, others = _decided(output_dir, [str(row["recording"]) for row in rows])
     content = {
-        "figures": list(FIGURES),
         "file": EXCLUDE_FILE,
         "columns": list(DECISIONS.columns),
         "rows": rows,
         "decided": decided,
         "others": others,
     }
+    carpet = ["Carpet"] if any("picture" in row for row in rows) else []
     lines = describe_reasons([status for status in statuses if status.state not in (DONE, SKIPPED)])
     text = render_page(
         "index.html",
         unused=[describe_without_folders(line, known_folders(output_dir)) for line in lines],
-        script_name="index.js",
+        further_script="index.js",
         command=command,
         title="Recordings",
         n_rows=len(rows),
@@ -101,6 +106,7 @@ def write_index(output_dir: Path) -> Path | None:
         most_pictures=MOST_PICTURES,
         file=EXCLUDE_FILE,
         content=content,
+        headings=("Recording", *carpet, "State", "Decision", "Reason", *FIGURES, "Cautions"),
         pages=[(page.name, page.name) for page in sorted(output_dir.glob("group*.html"))],
     )
     return write_page(output_dir / INDEX, text)

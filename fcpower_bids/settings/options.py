@@ -8,6 +8,7 @@ import json
 import math
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,15 @@ def asks(default: Any, text: str, **about: Any) -> Any:
 def refines(default: Any, text: str, **about: Any) -> Any:
     """Declare an option of the group level that changes the answer, not the question."""
     return option(default, "group", text, question=False, **about)
+
+
+STRATEGIES = Path(__file__).parents[1] / "data" / "strategies"
+
+
+@cache
+def strategy_names() -> tuple[str, ...]:
+    """Return the names of the shipped strategies."""
+    return tuple(sorted(path.stem for path in STRATEGIES.glob("*.yml")))
 
 
 def plain_value(value: Any) -> Any:

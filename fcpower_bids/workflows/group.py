@@ -40,7 +40,7 @@ from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import SITE, check_input_folder, dataset_identity, output_folders
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.notebook import open_cohort
-from fcpower_bids.outputs.dataset import bids_uri, move_links, note_command
+from fcpower_bids.outputs.dataset import TIMESERIES, bids_uri, move_links, note_command
 from fcpower_bids.outputs.group import (
     CHECK,
     INDEX,
@@ -51,7 +51,6 @@ from fcpower_bids.outputs.group import (
     analysis_key,
     write_group_tables,
 )
-from fcpower_bids.outputs.names import TIMESERIES
 from fcpower_bids.outputs.status import (
     FAILED,
     MOST_ALIKE,
@@ -64,8 +63,7 @@ from fcpower_bids.outputs.status import (
     write_status_table,
 )
 from fcpower_bids.outputs.tables import column_names, describe_files, read_json, read_series, series_file, write_matrix
-from fcpower_bids.parallel import executing
-from fcpower_bids.progress import say
+from fcpower_bids.parallel import executing, say
 from fcpower_bids.records import Cohort, Output, Table
 from fcpower_bids.resources import memory_limit
 from fcpower_bids.settings import Method, Settings, command_of

@@ -26,8 +26,17 @@ from fcpower_bids.cohort.recordings import (
 )
 from fcpower_bids.errors import DatasetError, Incomplete, UsageError
 from fcpower_bids.inputs.roots import dataset_identity, derivative_roots
-from fcpower_bids.outputs.dataset import copy_atlas, name_inputs, note_command, prepare_dataset
-from fcpower_bids.outputs.names import QUALITY, files_of, folders_of, is_file_of, path_of
+from fcpower_bids.outputs.dataset import (
+    QUALITY,
+    copy_atlas,
+    files_of,
+    folders_of,
+    is_file_of,
+    name_inputs,
+    note_command,
+    path_of,
+    prepare_dataset,
+)
 from fcpower_bids.outputs.status import (
     FAILED,
     RUNNING,
@@ -45,8 +54,7 @@ from fcpower_bids.outputs.status import (
     write_status,
     write_status_table,
 )
-from fcpower_bids.parallel import WorkerDied, run_calls
-from fcpower_bids.progress import say
+from fcpower_bids.parallel import WorkerDied, run_calls, say
 from fcpower_bids.resources import unsearched
 from fcpower_bids.settings import Settings, command_of
 from fcpower_bids.store import LOCKS, leftovers, lock, make_folder, sweep, sweep_shared, write_shared

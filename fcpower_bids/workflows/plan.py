@@ -14,11 +14,10 @@ from typing import Any
 from fcpower_bids.errors import FcPowerError, UsageError
 from fcpower_bids.imaging.atlas import load_atlas
 from fcpower_bids.imaging.cleaning import foresee_volumes
-from fcpower_bids.imaging.strategies import load_strategy
+from fcpower_bids.imaging.confounds import load_strategy
 from fcpower_bids.inputs.discover import Discovery, find_recordings
 from fcpower_bids.inputs.roots import dataset_identity
-from fcpower_bids.outputs.dataset import check_dataset
-from fcpower_bids.outputs.names import output_folder
+from fcpower_bids.outputs.dataset import check_dataset, output_folder
 from fcpower_bids.outputs.status import (
     DONE,
     EXCLUDED,

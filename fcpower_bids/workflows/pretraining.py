@@ -21,11 +21,10 @@ from fcpower_bids.encoders import CORPUS_ID
 from fcpower_bids.errors import DatasetError, Unproven, UsageError
 from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import check_input_folder, dataset_identity, dataset_terms, output_folders, people_tables
-from fcpower_bids.outputs.dataset import note_command
-from fcpower_bids.outputs.names import TIMESERIES, parse_name, path_of
+from fcpower_bids.outputs.dataset import TIMESERIES, note_command, parse_name, path_of
 from fcpower_bids.outputs.tables import series_file
 from fcpower_bids.parallel import processes as processes_of
-from fcpower_bids.progress import say
+from fcpower_bids.parallel import say
 from fcpower_bids.settings import Method, Settings, command_of
 from fcpower_bids.store import LOCKS, lock, write_shared
 

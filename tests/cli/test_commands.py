@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from fcpower_bids.cli import commands, parser
-from fcpower_bids.cli.commands import prefetch
+from fcpower_bids.app import prefetch
+from fcpower_bids.cli import parser
 from fcpower_bids.cli.parser import OURS, build_parser, read_configuration
 from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.encoders import HUB_IDS, checkpoints
+from fcpower_bids.encoders import CHECKSUMS, HUB_IDS, checkpoints
 from fcpower_bids.encoders.checkpoints import ModelCard, read_config, save_checkpoint
 from fcpower_bids.encoders.fbert import FBert, FBertConfig
 from fcpower_bids.errors import UsageError
@@ -107,9 +107,9 @@ def test_weights_are_copied_with_checksums_and_fetched_once(hub, tmp_path):
     assert prefetch(["--folder", str(target), "--weights", "fbert-1m"]) == 0
     assert hub == [(HUB_IDS["fbert-1m"], None)]
     folder = target / "weights" / "fbert-1m"
-    listed = [line.split("\t") for line in (folder / commands.CHECKSUMS).read_text().splitlines()[1:]]
+    listed = [line.split("\t") for line in (folder / CHECKSUMS).read_text().splitlines()[1:]]
     assert {name: int(size) for name, _, size in listed} == {
-        path.name: path.stat().st_size for path in folder.iterdir() if path.name != commands.CHECKSUMS
+        path.name: path.stat().st_size for path in folder.iterdir() if path.name != CHECKSUMS
     }
     assert all(digest_of(folder / name) == digest for name, digest, _ in listed)
     assert read_config(folder)[1].roi_labels == ("a", "b", "c")

@@ -21,7 +21,7 @@ from fcpower_bids.cohort.inclusion import (
 )
 from fcpower_bids.cohort.recordings import Selected, decide, selected, selected_of, tabulate_recordings
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.outputs.names import QUALITY
+from fcpower_bids.outputs.dataset import QUALITY
 from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, Status, status_path, write_status
 from fcpower_bids.settings import Settings
 from tests.planting.participant_outputs import ATLAS, add_embedding, add_output, other_atlas, recording, series_of

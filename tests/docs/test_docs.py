@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fcpower_bids.cli.commands import predict_parser, prefetch_parser
+from fcpower_bids.app import predict_parser, prefetch_parser
 from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.demo.__main__ import build_parser as demo_parser
 from fcpower_bids.settings import LEVELS

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from nibabel.cifti2 import BrainModelAxis, Cifti2Image, LabelAxis
 
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.imaging import templateflow as templateflow_atlases
+from fcpower_bids.imaging import atlas_files
 from fcpower_bids.imaging.atlas import load_atlas, prefetch_atlases
 from fcpower_bids.imaging.atlas_files import (
     hemisphere_of,
@@ -32,7 +32,7 @@ from fcpower_bids.imaging.atlas_files import (
 from tests.planting.surfaces import labels_of, save_dlabel
 
 SPACE = "MNI152NLin2009cAsym"
-FETCH = templateflow_atlases._fetch
+FETCH = atlas_files._fetch
 OTHER = "MNI152NLin6Asym"
 AFFINE = np.diag([2.0, 2, 2, 1])
 SHAPE = (6, 6, 6)
@@ -63,7 +63,7 @@ def no_network(monkeypatch, tmp_path):
     def refuse(*_, **__):
         raise OSError("Temporary failure in name resolution")
 
-    monkeypatch.setattr(templateflow_atlases, "_fetch", refuse)
+    monkeypatch.setattr(atlas_files, "_fetch", refuse)
     monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path / "templateflow"))
     monkeypatch.delenv("FCPOWER_OFFLINE", raising=False)
 
@@ -116,10 +116,10 @@ def test_the_client_fetches_into_a_scratch_folder_and_what_is_whole_is_kept(monk
         def log_message(self, *_):
             pass
 
-    monkeypatch.setattr(templateflow_atlases, "_fetch", FETCH)
+    monkeypatch.setattr(atlas_files, "_fetch", FETCH)
     with ThreadingHTTPServer(("127.0.0.1", 0), Archive) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setattr(templateflow_atlases, "ARCHIVE", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setattr(atlas_files, "ARCHIVE", f"http://127.0.0.1:{server.server_port}")
         atlas = load_atlas(f"templateflow:{THALAMUS}", SPACE)
         server.shutdown()
     assert atlas.image == folder / f"tpl-{SPACE}_res-01_atlas-{THALAMUS}_dseg.nii.gz"
@@ -144,7 +144,7 @@ def store(monkeypatch, tmp_path):
             raise OSError("TemplateFlow has no such file")
         return name, content[name]
 
-    monkeypatch.setattr(templateflow_atlases, "_fetch", fetch)
+    monkeypatch.setattr(atlas_files, "_fetch", fetch)
     return asked
 
 
@@ -174,12 +174,12 @@ def answer_in_this_process(monkeypatch, answer):
         printed = io.StringIO()
         with monkeypatch.context() as patched, contextlib.redirect_stdout(printed):
             patched.setenv("TEMPLATEFLOW_HOME", env["TEMPLATEFLOW_HOME"])
-            code = templateflow_atlases.main(words[3:])
+            code = atlas_files.main(words[3:])
         return subprocess.CompletedProcess(words, code, printed.getvalue(), "")
 
-    monkeypatch.setattr(templateflow_atlases, "_fetch", FETCH)
+    monkeypatch.setattr(atlas_files, "_fetch", FETCH)
     monkeypatch.setattr(subprocess, "run", run)
-    monkeypatch.setattr(templateflow_atlases, "urlopen", answer)
+    monkeypatch.setattr("urllib.request.urlopen", answer)
 
 
 def test_prefetch_for_cifti_is_from_the_authors_and_found_by_name(monkeypatch, tmp_path):

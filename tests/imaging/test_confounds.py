@@ -13,8 +13,7 @@ import pytest
 
 from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.imaging.cleaning import clean_recording
-from fcpower_bids.imaging.confounds import load_confounds
-from fcpower_bids.imaging.strategies import Strategy, load_strategy
+from fcpower_bids.imaging.confounds import Strategy, load_confounds, load_strategy
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 

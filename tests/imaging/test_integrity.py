@@ -10,8 +10,8 @@ import nibabel
 import numpy as np
 import pytest
 
-from fcpower_bids.imaging.integrity import content_fault, header_fault
-from fcpower_bids.imaging.table_checks import table_fault
+from fcpower_bids.imaging.streaming import content_fault, header_fault
+from fcpower_bids.schema import table_fault
 from tests.running import run_app
 
 

@@ -20,7 +20,7 @@ from fcpower_bids.inputs.sources import (
     list_func_folders,
     read_source,
 )
-from fcpower_bids.outputs.names import ENTITY_ORDER
+from fcpower_bids.outputs.dataset import ENTITY_ORDER
 from tests.planting.trees import add_run, cifti, describe, put
 
 ROOT = Path("/data/fmriprep")

@@ -15,8 +15,8 @@ import pytest
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.inputs.roots import dataset_identity
-from fcpower_bids.inputs.spreadsheets import read_spreadsheet
 from fcpower_bids.outputs.tables import read_matrix
+from fcpower_bids.schema import read_spreadsheet
 from tests.pretrain.conftest import made_recordings
 from tests.pretrain.outputs import PACKED, plant_outputs, run_pretrain
 from tests.running import PLAIN, run_app

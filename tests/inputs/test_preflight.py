@@ -18,7 +18,7 @@ from fcpower_bids.inputs.discover import (
     read_filters,
 )
 from fcpower_bids.inputs.sources import read_source
-from fcpower_bids.outputs.names import ENTITY_ORDER
+from fcpower_bids.outputs.dataset import ENTITY_ORDER
 from tests.planting.trees import MNI, N_VOLUMES, add_run, describe, nifti, put, settings, zipped
 
 RUN = "sub-01_task-rest"

@@ -17,8 +17,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.imaging.atlas import builtin_atlas
-from fcpower_bids.outputs import names as paths
-from fcpower_bids.outputs import tables
+from fcpower_bids.outputs import dataset, tables
 from fcpower_bids.outputs.dataset import copy_atlas, prepare_dataset
 from fcpower_bids.records import Atlas, Output, Recording
 from fcpower_bids.schema import Column, TableSpec
@@ -91,23 +90,23 @@ def test_names_of_inputs_stay_what_they_were_for_outputs_that_are_there(chosen, 
 NAMED = Atlas(
     (("atlas", "Schaefer2018"), ("seg", "7n"), ("scale", "400")), Path("a.nii.gz"), "X", (1,), ("p",), ("n",), ("L",)
 )
-SOURCE_KEYS = [k for k in paths.ENTITY_ORDER if k not in ("sub", "atlas", "seg", "scale", "stat", "desc", "tpl")]
+SOURCE_KEYS = [k for k in dataset.ENTITY_ORDER if k not in ("sub", "atlas", "seg", "scale", "stat", "desc", "tpl")]
 
 
 def recording(**entities):
-    return Recording(Path("b.nii.gz"), paths.order_entities(tuple({"sub": "01", **entities}.items())), 2.0)
+    return Recording(Path("b.nii.gz"), dataset.order_entities(tuple({"sub": "01", **entities}.items())), 2.0)
 
 
 def test_order_follows_the_schema_that_the_validator_uses():
     schema = pytest.importorskip("bidsschematools.schema", reason="bidsschematools comes with pybids").load_schema()
     order = [schema.objects.entities[name].name for name in schema.rules.entities]
-    ours = [key for key in paths.ENTITY_ORDER if key != "stat"]
+    ours = [key for key in dataset.ENTITY_ORDER if key != "stat"]
     assert ours == order
 
 
 def test_the_name_of_the_specification():
-    path = paths.output_path(
-        Path("out"), recording(ses="a", task="rest", space="MNI", res="2"), paths.CONNECTIVITY, NAMED
+    path = dataset.output_path(
+        Path("out"), recording(ses="a", task="rest", space="MNI", res="2"), dataset.CONNECTIVITY, NAMED
     )
     assert path.as_posix() == (
         "out/sub-01/ses-a/func/sub-01_ses-a_task-rest_space-MNI_atlas-Schaefer2018_seg-7n_scale-400_res-2"
@@ -118,18 +117,18 @@ def test_the_name_of_the_specification():
 @hypothesis_settings(deadline=None, derandomize=True, max_examples=30)
 @given(st.dictionaries(st.sampled_from(SOURCE_KEYS), st.text("abXY019", min_size=1, max_size=8), max_size=8))
 def test_no_source_entity_is_lost(entities):
-    name = paths.output_path(Path("o"), recording(**entities), Output("relmat", (("desc", "power0p35"),)), NAMED).name
-    parsed, suffix, extension = paths.parse_name(name)
+    name = dataset.output_path(Path("o"), recording(**entities), Output("relmat", (("desc", "power0p35"),)), NAMED).name
+    parsed, suffix, extension = dataset.parse_name(name)
     assert (suffix, extension) == ("relmat", ".tsv")
     assert {**entities, "sub": "01", "desc": "power0p35"}.items() <= dict(parsed).items()
-    ranks = [paths.ENTITY_ORDER.index(key) for key, _ in parsed]
+    ranks = [dataset.ENTITY_ORDER.index(key) for key, _ in parsed]
     assert ranks == sorted(ranks)
 
 
 @pytest.mark.parametrize("label", ["a_b", "a-b", "../x", "", "a b"])
 def test_a_label_that_bids_forbids_is_refused(label):
     with pytest.raises(DatasetError, match="alphanumeric"):
-        paths.order_entities((("sub", "01"), ("task", label)))
+        dataset.order_entities((("sub", "01"), ("task", label)))
 
 
 @hypothesis_settings(deadline=None, derandomize=True, max_examples=50)

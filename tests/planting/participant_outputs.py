@@ -10,7 +10,7 @@ import pandas as pd
 
 from fcpower_bids.core.connectome import pearson_connectivity
 from fcpower_bids.core.series import z_score
-from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, order_entities, output_path, parse_name
+from fcpower_bids.outputs.dataset import CONNECTIVITY, QUALITY, TIMESERIES, order_entities, output_path, parse_name
 from fcpower_bids.outputs.status import DONE, Status, write_status
 from fcpower_bids.outputs.tables import write_json, write_matrix, write_table
 from fcpower_bids.records import Atlas, Output, Recording

@@ -20,13 +20,15 @@ from PIL import Image
 from fcpower_bids.records import AXIAL
 from fcpower_bids.reports import person as index
 from fcpower_bids.reports.figures import (
+    encode_png,
     make_preview,
     read_slices,
     standardise_trend,
+    step_of,
 )
 from fcpower_bids.reports.methods import all_references, cited_keys, methods_text, to_html, write_methods
 from fcpower_bids.reports.person import write_pages
-from fcpower_bids.reports.svg import MOST_POINTS, Drawing, Scale, encode_png, step_of
+from fcpower_bids.reports.svg import MOST_POINTS, Drawing, Scale
 from fcpower_bids.settings import METHOD_SECTIONS, Method, Settings
 from tests.command import main
 
@@ -146,7 +148,7 @@ def test_every_recording_is_there_with_the_figures_of_its_quality_table(troubled
         name: row["state"].removesuffix(" with caution").replace("used", "done") for name, row in rows.items()
     } == states
     assert set(states.values()) == {"done", "excluded"}
-    headings = content["figures"]
+    headings = list(index.FIGURES)
     for name, row in rows.items():
         (table,) = output.rglob(f"{name}_desc-fcpower_qc.tsv")
         (quality,) = rows_of(table)
@@ -168,6 +170,8 @@ def test_every_recording_is_there_with_the_figures_of_its_quality_table(troubled
         assert f'id="{anchor}"' in (output / page).read_text(encoding="utf-8")
         told = (output / page).read_text(encoding="utf-8").replace("&#39;", "'")
         assert all(sentence in told for sentence in row["said"]), "the cautions are those of the recording's page"
+    shown = re.findall(r'<th scope="col">(?:<button[^>]*><bdi>)?([^<]*)', (output / "index.html").read_text())
+    assert shown == ["Recording", "Carpet", "State", "Decision", "Reason", *headings, "Cautions"]
     assert any(row["values"][headings.index("Parcels without a value")] != "0" for row in rows.values())
 
 
@@ -193,7 +197,7 @@ def decided_in(browser):
     """Recording, pressed word and reason of every row that has one."""
     return browser.evaluate(
         "[...document.querySelectorAll('.decide tbody tr')].map((row) => [row.dataset.recording,"
-        " (row.querySelector('[aria-pressed=true]') || {dataset: {}}).dataset.word, row.querySelector('input').value])"
+        " (row.querySelector('[aria-pressed=true]') || {value: null}).value, row.querySelector('input').value])"
         ".filter((one) => one[1])"
     )
 

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.reports.charts import Curves, draw_curves, draw_rows, with_band
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     Chapter,
@@ -23,6 +22,7 @@ from fcpower_bids.reports.cohort.tables import (
 )
 from fcpower_bids.reports.figures import draw_matrices
 from fcpower_bids.reports.page import Panel, count
+from fcpower_bids.reports.svg import Curves, draw_curves, draw_rows
 
 MOST_TARGETS, BESIDE = 6, 3
 """Targets of an analysis that are drawn, and how many of them side by side in one picture; all are in the tables."""
@@ -39,6 +39,12 @@ IN_WORDS = {
     "auc": "AUC",
 }
 """Columns along which curves go, and whose means they are."""
+
+
+def with_band(cells: pd.DataFrame) -> np.ndarray:
+    """Return x, mean and the ends of a band of one standard deviation from columns x, mean and deviation."""
+    x, mean, deviation = cells.to_numpy(dtype=float).T
+    return np.column_stack([x, mean, mean - deviation, mean + deviation])
 
 
 # Many entries against one: transforms, controls, encoders, parcellations

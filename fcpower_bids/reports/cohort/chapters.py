@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.cohort.inclusion import PARCEL
-from fcpower_bids.reports.charts import draw_curves, short
 from fcpower_bids.reports.cohort import analyses
 from fcpower_bids.reports.cohort.findings import Finding, describe_identification, find_targets, unseen_best
 from fcpower_bids.reports.cohort.tables import (
@@ -25,6 +24,7 @@ from fcpower_bids.reports.cohort.tables import (
 )
 from fcpower_bids.reports.figures import draw_matrices
 from fcpower_bids.reports.page import Panel, count, listed
+from fcpower_bids.reports.svg import draw_curves, short
 
 MOST_DRAWN_TARGETS, MOST_SCATTERS = 12, 4
 MOST_EDGES = 10

@@ -12,7 +12,6 @@ from markupsafe import Markup
 
 from fcpower_bids.errors import Incomplete
 from fcpower_bids.outputs.group import ENDINGS
-from fcpower_bids.reports.charts import draw_rows, short
 from fcpower_bids.reports.cohort.chapters import ANSWERS, CHAPTERS, NOTE, make_chapter, say_left_out
 from fcpower_bids.reports.cohort.findings import (
     FEWEST_PERMUTATIONS,
@@ -48,6 +47,7 @@ from fcpower_bids.reports.cohort.tables import (
 )
 from fcpower_bids.reports.methods import all_references, to_html, write_citations
 from fcpower_bids.reports.page import Panel, count, listed, relative_link, render_page, show_number, write_page
+from fcpower_bids.reports.svg import draw_rows, short
 from fcpower_bids.settings import Settings, command_of
 
 SHOWN = (*ENDINGS, ".json", ".toml", ".md", ".bib")

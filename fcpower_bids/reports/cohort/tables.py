@@ -15,9 +15,8 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.errors import DatasetError, FcPowerError
-from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
+from fcpower_bids.outputs.dataset import describe_without_folders, known_folders, short_name
 from fcpower_bids.outputs.group import FinishedAnalyses, find_table
-from fcpower_bids.outputs.names import short_name
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.reports.page import Panel, look_up, make_panel, relative_link, show_number
