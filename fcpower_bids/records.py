@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
+PLACE = re.compile(r"parcel\d{4,}")
+"""What a parcel without a name is called, by its place: of such parcels it cannot be told which are lacking."""
 Entities = tuple[tuple[str, str], ...]
 """In the order of the specification: ``(("sub", "01"), ("task", "rest"))``."""
 
@@ -227,9 +229,12 @@ class Cohort:
     embeddings: Mapping[str, np.ndarray] = field(default_factory=dict)
     # per scan, digests of what the files of its runs hold: the edges follow from them; empty for a cohort of arrays
     contents: tuple[tuple[str, ...], ...] = ()
+    paths: tuple[tuple[Path, ...], ...] = ()  # per scan, the FC of its runs; empty for a cohort of arrays
     # series, repetition_times: per scan, a function that returns its cleaned runs as a list of arrays (T, P), and
-    # seconds between volumes
-    series: tuple[Callable[[], list[np.ndarray]], ...] = ()
+    # seconds between volumes; from files, it takes other ``parcels`` by name, which it ``may_lack``
+    series: tuple[Callable[..., list[np.ndarray]], ...] = ()
+    # parcels of the files, before any was left out: what encoders read; empty for a cohort of arrays
+    all_parcels: tuple[str, ...] = ()
     repetition_times: tuple[float, ...] = ()
     # columns of ``phenotypes`` to predict: those named, else the numeric ones of the phenotype tables
     targets: tuple[str, ...] = ()
@@ -265,6 +270,7 @@ class Cohort:
             edges=self.edges[rows],
             embeddings={name: vectors[rows] for name, vectors in self.embeddings.items()},
             contents=tuple(self.contents[row] for row in rows) if self.contents else (),
+            paths=tuple(self.paths[row] for row in rows) if self.paths else (),
             series=tuple(self.series[row] for row in rows) if self.series else (),
             repetition_times=tuple(self.repetition_times[row] for row in rows) if self.repetition_times else (),
             seen={name: tuple(labels[row] for row in rows) for name, labels in self.seen.items()},

@@ -159,6 +159,8 @@ PEOPLE_PER_COLUMN = 10
 MOST_PERMUTATIONS = 200
 """Taken where no number is asked for."""
 SIGNIFICANT = 0.05
+FEWEST_PERMUTATIONS = 20
+"""Fewer cannot give a p below 0.05."""
 GAINS = {"gain": "value", "gain_cod": "predictive_cod"}
 """Columns of differences, and those whose they are."""
 BASELINES = "prediction_baselines"
@@ -183,7 +185,7 @@ class Added:
     over: str  # that predictor in words
     alone: float  # its score, as a sentence shows it
     together: float  # that with the representation: the gain is the difference
-    p: float  # NaN without permutations
+    p: float  # NaN with fewer than `FEWEST_PERMUTATIONS`, which test nothing
     adds: bool
 
     @property
@@ -214,7 +216,8 @@ def find_added(rows: pd.DataFrame, target: str, representation: str) -> Added | 
         str(row["over"]), f"{base['known']} alone"
     )
     alone, together = (round(float(model["value"]), 2) for model in (base, row))
-    return Added(over, alone, together, float(row["p_adds"]), str(row["adds"]).lower() == "true")
+    p = float(row["p_adds"]) if row["n_permutations"] >= FEWEST_PERMUTATIONS else np.nan
+    return Added(over, alone, together, p, str(row["adds"]).lower() == "true")
 
 
 class Known(NamedTuple):

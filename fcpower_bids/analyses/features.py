@@ -270,6 +270,12 @@ def join_runs(runs: Runs) -> FloatArray:
     return np.concatenate([np.asarray(run, dtype=float) for run in runs()])
 
 
+def join_whole(cohort: Cohort, scan: Any) -> FloatArray:
+    """Read the runs of a scan, end to end, with all parcels of the files, as encoders read them: shape (T, P)."""
+    runs = cohort.series[scan]
+    return join_runs(partial(runs, parcels=cohort.all_parcels, may_lack=True) if cohort.all_parcels else runs)
+
+
 def series_features(cohort: Cohort, groups: Sequence[Rows], transform: Transform, settings: Settings) -> FeatureSource:
     """Edges (n, E) of a transform of the series times sqrt(2), over scans; runs are put end to end. Raises Unfit."""
     if not has_series(cohort):

@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.features import EMBEDDING, Part, cut_series, expand_names, has_series, join_runs, precision
+from fcpower_bids.analyses.features import (
+    EMBEDDING,
+    Part,
+    cut_series,
+    expand_names,
+    has_series,
+    join_runs,
+    join_whole,
+    precision,
+)
 from fcpower_bids.core.connectome import MINIMUM_VOLUMES, pearson_connectivity
 from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.errors import FcPowerError, Unfit
@@ -148,7 +157,7 @@ def equalise_scans(cohort: Cohort, settings: Settings) -> Cohort:
         return slice(0, min(int(np.floor(shortest / repetition_time + 1e-6)), volumes))
 
     (cut,) = cut_scans(cohort, [first_volumes], "FC of scans of one length", settings)
-    changed = {"seconds": cut.scans["volumes"].to_numpy() * times}
+    changed = {"seconds": cut.scans["volumes"].to_numpy() * times, "n_runs": cohort.scans["n_runs"]}
     if "degrees_of_freedom" in cohort.scans:
         changed["degrees_of_freedom"] = cohort.scans["degrees_of_freedom"].to_numpy(dtype=float) * (
             changed["seconds"] / seconds
@@ -172,7 +181,7 @@ def _embed(
     vectors: list[Any] = [None] * len(full)
     take = first_minutes(minutes)
     for scan in track(np.flatnonzero(np.isfinite(full).all(axis=1)).tolist(), f"{label}, {minutes:g} min", settings):
-        series, time = join_runs(cohort.series[scan]), cohort.repetition_times[scan]
+        series, time = join_whole(cohort, scan), cohort.repetition_times[scan]
         try:
             cut = series[take(len(series), time)]
             vectors[scan] = np.asarray(cohort.encoders[label](cut, time), dtype=float)

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids._version import __version__
 from fcpower_bids.analyses.baselines import BASELINES, find_added
-from fcpower_bids.analyses.evaluate import main_score, make_solver
+from fcpower_bids.analyses.evaluate import POOLED_MEAN, WITHIN_MEAN, main_score, make_solver
 from fcpower_bids.analyses.features import FC, FC_POWER, build_representations, expand_names
 from fcpower_bids.analyses.prediction import SUMMARY
 from fcpower_bids.analyses.study import Study, open_study
@@ -150,7 +150,8 @@ def tested_at_group_level(results: Path, target: str, representation: str) -> di
     row = rows.iloc[0]
     score = "auc" if pd.notna(row["auc_pooled_mean"]) else "r"
     facts = {"P": row["p_max_targets"], "Permutations": row["n_permutations"]}
-    facts |= {"OverPeople": row[f"{score}_pooled_mean"]}
+    within = row["ranked_by"] == WITHIN_MEAN  # of sites that are held out, as the p is
+    facts |= {"OverPeople": row[f"{score}_{WITHIN_MEAN if within else POOLED_MEAN}"], "WithinSites": within}
     added = find_added(read_table(baselines), target, representation) if baselines.is_file() else None
     return facts if added is None else facts | {"Added": dataclasses.asdict(added)}
 
@@ -258,6 +259,8 @@ def _describe(study: Study, known: NDArray[np.intp], rows: Rows) -> dict[str, An
         "RepetitionTimeRange": spread(pd.Series(times, dtype=float)),
         "SecondsRange": spread(scans["seconds"]),
         "Parcels": list(cohort.parcels),
+        "ParcelsOfScans": len(cohort.all_parcels or cohort.parcels),
+        "MissingValues": list(study.settings.group.missing_values),
         "Networks": list(cohort.networks),
         "Caution": "Predictions hold for people, scanners and preprocessing like those of the training cohort. "
         "The weights are a sum of the training scans: who has these gets the values of their people.",
@@ -274,7 +277,7 @@ def _outwards(low: float, high: float) -> tuple[float, float]:
     return round((math.ceil(low / step) - 1) * step, 10), round((math.floor(high / step) + 1) * step, 10)
 
 
-FORMAT = "fcpower_bids model 7"
+FORMAT = "fcpower_bids model 8"
 CARD, WEIGHTS, TABLE = "model.json", "weights.npz", f"{REFERENCE.name}.tsv"
 RECOGNISED_BY, DECIMALS = 48, 2
 """Edges that identify scans: so many, with so few decimals, that no rounding of another machine changes them."""
@@ -388,7 +391,12 @@ def write_model(
         raise
     of_atlas = settings.changed(atlas=(cohort.atlas,))
     chosen, _ = choose_connectomes(selected_of(settings).connectomes, of_atlas)
-    used = [connectome for connectome in chosen if (connectome.participant, connectome.session) in model.scans]
+    paths = {path for of_scan in cohort.paths for path in of_scan}  # runs of a scan may be left out
+    used = [
+        connectome
+        for connectome in chosen
+        if connectome.path in paths and (connectome.participant, connectome.session) in model.scans
+    ]
     # The salt keeps digests of different models apart, and is the same when a model is made again.
     salt = hashlib.sha256(model.arrays["weights"].tobytes()).hexdigest()[:16]
     facts = {

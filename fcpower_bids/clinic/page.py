@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from fcpower_bids.analyses.baselines import Added
+from fcpower_bids.analyses.baselines import FEWEST_PERMUTATIONS, Added
 from fcpower_bids.outputs.dataset import parse_name
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.reports.page import render_page, show_number, write_page
@@ -148,13 +148,14 @@ def say_skill(facts: Mapping[str, Any]) -> str:
 
 def was_tested(skill: Mapping[str, Any]) -> bool:
     """Whether there was a test that could have found skill."""
-    return skill["P"] is not None and skill["P"] == skill["P"] and skill["Permutations"] >= 1 / SIGNIFICANT - 1
+    return skill["P"] is not None and skill["P"] == skill["P"] and skill["Permutations"] >= FEWEST_PERMUTATIONS
 
 
 def say_evidence(skill: Mapping[str, Any]) -> str:
     """The numbers behind the sentence."""
     score = "AUC" if skill["Score"] == "auc" else "r"
-    parts = [f"p {skill['P']:.2g}, {score} {skill['OverPeople']:.2f} over held-out people"] if was_tested(skill) else []
+    people = "people within sites that were held out" if skill.get("WithinSites") else "held-out people"
+    parts = [f"p {skill['P']:.2g}, {score} {skill['OverPeople']:.2f} over {people}"] if was_tested(skill) else []
     if "Added" in skill:
         parts.append(f"{score} beside what is known: {_added(skill).clause('the connectome')}")
     return "; ".join([*parts, f"error {skill['Error']:.3g}, that of the guess {skill['ErrorOfGuess']:.3g}"])

@@ -38,6 +38,7 @@ from fcpower_bids.inputs.roots import people_tables
 from fcpower_bids.outputs.dataset import CONNECTIVITY
 from fcpower_bids.outputs.status import explain, group_alike
 from fcpower_bids.outputs.tables import plain, read_connectome, read_json, read_table, write_declared, write_json
+from fcpower_bids.records import PLACE
 from fcpower_bids.schema import TABLES
 from fcpower_bids.store import known_digest
 
@@ -92,6 +93,11 @@ def apply_model(
     def listed(names: Sequence[str]) -> str:
         return ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
 
+    if all(map(PLACE.fullmatch, parcels)) and len(parcels) != facts["ParcelsOfScans"]:
+        raise Unfit(
+            f"Its {len(parcels)} parcels have no names, and those of the model were {facts['ParcelsOfScans']}: which "
+            "are the same cannot be told. Give the parcels of both names, in a header or as 'parcels' of a .npz."
+        )
     if unknown := [name for name in wanted if name not in place]:
         raise Unfit(f"The model needs {len(unknown)} parcels that are not in this atlas: {listed(unknown)}.")
     order = [place[name] for name in wanted]
@@ -310,7 +316,11 @@ def _attempt(
 
 
 def read_people(
-    output_dir: Path, phenotypes: Path | None, scans: Collection[tuple[str, str]], target: str = ""
+    output_dir: Path,
+    phenotypes: Path | None,
+    scans: Collection[tuple[str, str]],
+    target: str = "",
+    missing_values: Sequence[str] = (),
 ) -> Known:
     """Return ``age`` and the target at each scan (person, session), as far as known. Raises DatasetError.
 
@@ -327,7 +337,7 @@ def read_people(
         names = {}  # of the last, which is that of the user where one is given
         for session in {session: None for _, session in scans}:
             scanned = {person: (session,) for person, other in scans if other == session}
-            people = load_people(sources, scanned, dataset, guess_codes=bool(target))
+            people = load_people(sources, scanned, dataset, missing_values, guess_codes=bool(target))
             names |= dict.fromkeys(map(str, people.frame.columns))
             table = people.frame.drop(columns=[name for name in people.conflicts if name in people.frame])
             table = table.loc[[person for person in table.index if person in scanned]]
@@ -352,7 +362,7 @@ def _judge_coverage(
         return {}
     rows = frame[(frame["state"] == DONE) & ~frame["in_training"].astype(str).str.lower().eq("true")]
     scans = list(zip(rows["participant_id"].astype(str), rows["session"].fillna(NO_SESSION).astype(str), strict=True))
-    values = read_people(output_dir, phenotypes, scans, facts["Target"])[KNOWN]
+    values = read_people(output_dir, phenotypes, scans, facts["Target"], facts["MissingValues"])[KNOWN]
     known = pd.Series([values.get(scan, math.nan) for scan in scans], index=rows.index, dtype=float)
     rows = rows[known.notna()]
     if rows.empty:

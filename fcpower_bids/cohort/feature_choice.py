@@ -230,7 +230,7 @@ def read_embedding_facts(labels: Collection[str], settings: Settings) -> dict[st
 GRAVE = ("atlas", "nuisance strategy", "band")
 """Preprocessing that changes the numbers of a brain: a model is applied across these only on request."""
 OTHERWISE = "other choices of the cleaning"
-NAMED = ("space", "censoring threshold", OTHERWISE)
+NAMED = ("space", "file of the atlas", "censoring threshold", OTHERWISE)
 ELSEWHERE_NAMED = frozenset({"strategy", "high_pass", "low_pass", "filter_order", "padding", "fd_thresh", "min_time"})
 """Choices of the cleaning that the other entries state, and the least length, which changes no number."""
 
@@ -250,6 +250,7 @@ def preprocessing_of(connectome: Connectome) -> dict[str, str]:
         "nuisance strategy": strategy,
         "band": str(band),
         "space": connectome.space,
+        "file of the atlas": str(facts.get("Atlas", {}).get("Sha256", "not stated"))[:8],
         "censoring threshold": str(facts.get("CensoringThresholdMillimetres", "none")),
         OTHERWISE: " ".join(f"--{name} {value}" for name, value in others.items()) or "not stated",
     }

@@ -349,10 +349,12 @@ def other_choices(output_dir: Path, method: Method) -> list[str]:
     now, mark = method.cleaning(), method.configuration_hash()
     names: dict[str, set[str]] = {}
     for connectome in list_connectomes(output_dir):
-        before, difference = cleaning_choices(connectome), ""
+        before, difference, made_with = cleaning_choices(connectome), "", mark
+        with suppress(DatasetError):  # damaged, for which the scan is left out
+            made_with = connectome.facts.get("ConfigurationHash", mark)
         if before and before != now:
             difference = f"{describe_choices(before, now)} for the others"
-        elif before and connectome.facts.get("ConfigurationHash", mark) != mark:
+        elif before and made_with != mark:
             difference = "another --alpha, or other --transforms or --encoder, which their sidecars name"
         if difference:
             names.setdefault(difference, set()).add(connectome.recording)

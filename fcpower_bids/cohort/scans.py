@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -44,6 +43,7 @@ from fcpower_bids.outputs.tables import (
 )
 from fcpower_bids.outputs.tables import read_series as read_whole
 from fcpower_bids.parallel import track
+from fcpower_bids.records import PLACE
 from fcpower_bids.resources import given_bytes, machine_bytes
 from fcpower_bids.schema import TABLES, table_fault
 from fcpower_bids.settings import Settings
@@ -54,7 +54,6 @@ MOST_LACKING = 0.5
 """Share of the parcels of all that a connectome must have to be of the same parcellation."""
 MOST_OTHERS = 0.25
 """Share of scans of other parcels above which they are not left out one by one: two kinds were put together."""
-PLACE = re.compile(r"parcel\d+")
 """Names that were given by place: which parcel is lacking cannot be told by them."""
 ROUNDING = 1e-8
 """Largest asymmetry of a matrix of another program, or excess over 1."""
@@ -427,19 +426,20 @@ def series_of(
             f"Analyses of scan length are not possible: {len(lacking)} series are not there, such as {lacking[0].name}."
         )
         return (), [note]
-    return tuple(partial(read_series, of_scan, tuple(parcels)) for of_scan in paths), []
+    return tuple(partial(read_series, of_scan, parcels=tuple(parcels)) for of_scan in paths), []
 
 
-def read_series(paths: Sequence[Path], parcels: Sequence[str]) -> list[np.ndarray]:
-    """Read the cleaned series of the runs of one scan. Returns (T, P). Raises DatasetError."""
+def read_series(paths: Sequence[Path], parcels: Sequence[str], may_lack: bool = False) -> list[np.ndarray]:
+    """Read the cleaned series of the runs of one scan, NaN for a parcel it may lack: (T, P). Raises DatasetError."""
     series = []
     for path in paths:
         values, names = read_whole(path)
         place = {name: column for column, name in enumerate(names)}
         lacking = [name for name in parcels if name not in place]
-        if lacking:
+        if lacking and not may_lack:
             raise DatasetError(f"{path} has no parcel {lacking[0]}. Run the participant level again.")
-        series.append(values[:, [place[name] for name in parcels]])
+        values = np.column_stack([values, np.full(len(values), np.nan)])  # the last, for what is lacking
+        series.append(values[:, [place.get(name, -1) for name in parcels]])
     return series
 
 

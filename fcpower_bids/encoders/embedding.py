@@ -28,6 +28,7 @@ from fcpower_bids.encoders.checkpoints import (
 )
 from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig, count_parameters
 from fcpower_bids.errors import RecordingError, UsageError
+from fcpower_bids.records import PLACE
 from fcpower_bids.store import digest_of
 
 if TYPE_CHECKING:
@@ -138,6 +139,11 @@ class SeriesEncoder:
             raise RecordingError("The recording has two parcels of the same name; parcels are matched by name.")
         columns = np.array([where.get(name, -1) for name in self.card.roi_labels])
         missing = [name for name, column in zip(self.card.roi_labels, columns, strict=True) if column < 0]
+        if len(columns) != len(parcel_names) and all(map(PLACE.fullmatch, parcel_names)):
+            raise RecordingError(
+                f"The {len(parcel_names)} parcels of the recording have no names, and {self.name} has {len(columns)}: "
+                "which are the same cannot be told. Give the parcels of both names."
+            )
         if missing and (not self.allow_missing_parcels or len(missing) == len(columns)):
             fill = "" if len(missing) == len(columns) else " or allow missing parcels to fill them with their mean"
             raise RecordingError(

@@ -23,7 +23,7 @@ import pandas as pd
 from fcpower_bids import transforms
 from fcpower_bids.analyses import ALL, OF_COHORTS, analyses_to_run
 from fcpower_bids.analyses.catalogue import ANALYSES, FIRST_LOOKS
-from fcpower_bids.analyses.features import EMBEDDED_PEOPLE, has_series, join_runs, sharing_spectra, tabulate_people
+from fcpower_bids.analyses.features import EMBEDDED_PEOPLE, has_series, join_whole, sharing_spectra, tabulate_people
 from fcpower_bids.analyses.study import FEWEST_PEOPLE
 from fcpower_bids.check import check_first
 from fcpower_bids.cohort.assembly import check_names
@@ -349,13 +349,18 @@ def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
     own_atlas = facts.get(label, {}).get(OWN_ATLAS, True)  # else its series are not those of the cohort
     notes = [f"Embeddings of {len(several)} scans are means over their runs; --encoder reads these as one sequence."]
     if label in cohort.embeddings and own_atlas and (len(several) or "learning_curves" in asked):
-        embed = load_series_encoder(cohort.parcels, settings)
+        embed, apart = load_series_encoder(cohort.all_parcels or cohort.parcels, settings), 0
         encoders = {label: embed} if "learning_curves" in asked else {}
         if has_series(cohort):  # the runs of a session are one sequence, as in the paper
             embeddings[label] = np.array(embeddings[label])
             for scan in [scan for scan in several if np.isfinite(embeddings[label][scan]).all()]:
-                embeddings[label][scan] = embed(join_runs(cohort.series[scan]), cohort.repetition_times[scan])
-            notes = [f"Of {len(several)} scans '{label}' has read the runs as one sequence."]
+                try:
+                    embeddings[label][scan] = embed(join_whole(cohort, scan), cohort.repetition_times[scan])
+                except RecordingError:  # one of its runs has no embedding
+                    apart += 1
+            notes = [f"Of {len(several) - apart} scans '{label}' has read the runs as one sequence."]
+            if apart:
+                notes.append(f"Of {apart} scans it has not read every run; theirs is the mean of those it has read.")
     notes = [*cohort.notes, *leaks, *(notes if len(several) and cohort.embeddings else [])]
     return dataclasses.replace(
         cohort, encoders=encoders, embeddings=embeddings, embedding_facts=facts, notes=tuple(notes)

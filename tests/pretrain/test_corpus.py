@@ -15,7 +15,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from fcpower_bids.core.connectome import pearson_connectivity, spectral_power
-from fcpower_bids.errors import DatasetError, RecordingError
+from fcpower_bids.errors import DatasetError
 from fcpower_bids.pretrain import corpus as public_corpus
 from fcpower_bids.pretrain import packing as preparation
 from fcpower_bids.pretrain.corpus import teacher_kernel, teacher_vector_and_rank
@@ -240,8 +240,10 @@ def test_bad_recordings_are_left_out_and_listed(tmp_path, recordings, caplog):
 def test_other_parcels_or_another_alpha_are_refused(pack, recordings):
     facts, series = recordings[0]
     other = {**facts, "parcel_names": [*NAMES[:-1], "Other"], "id": "toy/new"}
-    with pytest.raises(RecordingError, match=r"toy/new.*Other, P9"):
+    with pytest.raises(DatasetError, match=r"toy/new.*Other, P9.*another --corpus"):
         pack_corpus([(other, lambda: series)], pack)
+    with pytest.raises(DatasetError, match=r"was packed with .*, not atlas-Other; give another --corpus"):
+        pack_corpus(as_sources(recordings), pack, atlas="atlas-Other")
     with pytest.raises(DatasetError, match=r"alpha 0\.35, not 0\.5"):
         pack_corpus(as_sources(recordings), pack, 0.5)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from fcpower_bids.analyses.baselines import SITE, Added, find_added
+from fcpower_bids.analyses.baselines import FEWEST_PERMUTATIONS, SITE, Added, find_added
 from fcpower_bids.analyses.evaluate import FOLD_MEAN, POOLED_MEAN, WITHIN_MEAN
 from fcpower_bids.analyses.features import EMBEDDING
 from fcpower_bids.core.differences import POWER
@@ -29,8 +29,6 @@ from fcpower_bids.reports.page import count, show_number
 FOUND, NOT_FOUND, NOT_DECIDED, NOT_TESTED = "found", "not found", "not decided", "not tested"
 UNDEFINED, ONLY_SEEN = "undefined", "only seen"
 """No score, thus no p; every representation is of an encoder that was trained on these people."""
-FEWEST_PERMUTATIONS = 20
-"""Fewer cannot give a p below 0.05."""
 FEW_PEOPLE, FEW_FOLDS = 100, 10
 """Fewer people or distinct folds get a caution."""
 FEWEST_SHUFFLED = 4

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from fcpower_bids.analyses.baselines import FEWEST_PERMUTATIONS
 from fcpower_bids.errors import Incomplete
 from fcpower_bids.outputs.group import ENDINGS
 from fcpower_bids.reports.cohort.chapters import ANSWERS, CHAPTERS, NOTE, make_chapter, say_left_out
 from fcpower_bids.reports.cohort.findings import (
-    FEWEST_PERMUTATIONS,
     FEWEST_SHUFFLED,
     FOUND,
     NOT_DECIDED,

@@ -1,0 +1,114 @@
+"""Models and encoders that meet other scans than those they were made of, through the commands."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcpower_bids.workflows.group import complete_cohort, load_series_encoder, open_cohort
+from tests.cases.cohorts import QUICK, write_series, write_table
+from tests.cases.people import run, table
+from tests.cases.test_crossings import PEOPLE, PREDICT, SCORE, cohort, group, models, predictions
+from tests.command import parse_settings
+
+
+def with_second_runs(folder, people=PEOPLE, **columns):
+    """Add a second run of some people to the list; `columns`: values of both runs."""
+    first = pd.read_csv(folder / "list.tsv", sep="\t", dtype=str).assign(run="1")
+    second = first[first["participant_id"].isin(people)].assign(run="2")
+    second["path"] = second["path"].str.replace(".npy", "_run-2.npy")
+    random = np.random.default_rng(9)
+    for name in second["path"]:
+        series = random.standard_normal((120, 6))
+        series[:, 1] += series[:, 0]
+        np.save(folder / name, series)
+    for name, (one, two) in columns.items():
+        first[name], second[name] = one, two
+    pd.concat([first, second]).to_csv(folder / "list.tsv", sep="\t", index=False)
+
+
+def test_a_run_that_was_left_out_is_no_training_scan(tmp_path):
+    with_second_runs(cohort(tmp_path), mean_fd=(0.1, 0.5))
+    assert group(tmp_path, "--targets", "score", "--save-models", "--max-mean-fd", 0.3).code == 0
+    (model,) = models(tmp_path)
+    rows = predictions(tmp_path, model)
+    trained = rows["scan"].str.contains("run-1")
+    assert rows["in_training"].tolist() == trained.tolist()
+    assert trained.sum() == len(PEOPLE)
+
+
+def test_parcels_without_names_are_those_of_the_model_only_where_they_are_as_many(tmp_path):
+    assert group(cohort(tmp_path / "six"), "--targets", "score", "--save-models").code == 0
+    (model,) = models(tmp_path / "six")
+    write_series(tmp_path / "nine", PEOPLE[:4], parcels=9)
+    write_table(tmp_path / "nine" / "bids" / "participants.tsv", participant_id=PEOPLE[:4], score=SCORE[:4])
+    assert group(tmp_path / "nine", quick=(*QUICK, "--analyses", "check")).code == 0
+    assert run("predict", model, tmp_path / "nine" / "out").code == 5
+    rows = table(tmp_path / "nine" / "out" / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv")
+    assert rows["reason"].str.contains("9 parcels have no names, and those of the model were 6").all()
+
+
+def test_the_score_beside_the_p_of_a_model_is_that_of_the_p(tmp_path):
+    site = np.array(["a", "b"] * 20)
+    cohort(tmp_path, score=SCORE + 1.5 * (site == "b"))
+    options = ("--targets", "score", "--site-column", "site", "--sites", "hold-out", "--save-models")
+    assert group(tmp_path, *options).code == 0
+    (model,) = models(tmp_path)
+    skill = json.loads((model / "model.json").read_text())["Skill"]
+    folds = table(tmp_path / "out" / "group" / "prediction.tsv")["r"].astype(float)  # a fold is a site
+    assert skill["OverPeople"] == pytest.approx(folds.mean(), abs=0.02)
+    assert skill["OverPeople"] > 0.7
+    found = run("predict", model, tmp_path / "out")
+    assert f"r {skill['OverPeople']:.2f} over people within sites that were held out" in found.out + found.err
+
+
+def test_nineteen_permutations_decide_nothing(tmp_path):
+    cohort(tmp_path)
+    few = [word if word != 39 else 19 for word in PREDICT]
+    found = group(tmp_path, "--targets", "score", "--save-models", quick=few)
+    assert found.code == 3
+    assert "was not tested" in found.err
+    assert "do not use it" not in found.err
+    assert "adds nothing" not in found.err
+
+
+def test_a_value_that_means_missing_is_no_known_score(tmp_path):
+    score = SCORE.copy()
+    score[::4] = 0
+    (tmp_path / "c.toml").write_text('missing_values = ["score=0"]\n')
+    options = ("--targets", "score", "--config-file", tmp_path / "c.toml")
+    assert group(cohort(tmp_path / "old", score=score), *options, "--save-models").code == 0
+    (model,) = models(tmp_path / "old")
+    new = tmp_path / "new"
+    write_series(new, PEOPLE[:12], volumes=120, seed=3, signal=lambda number: float(np.clip(SCORE[number], 0, 0.9)))
+    write_table(new / "bids" / "participants.tsv", participant_id=PEOPLE[:12], score=score[:12])
+    assert group(new, *options, quick=(*QUICK, "--analyses", "check")).code == 0
+    predictions(new, model)
+    name = model.name.removesuffix("_model")
+    coverage = json.loads((new / "out" / "group" / "predicted" / f"{name}.json").read_text())["Coverage"]
+    assert coverage["Known"] == (score[:12] != 0).sum() == 9
+
+
+def test_runs_are_read_with_all_parcels_by_the_encoder_of_the_others(tmp_path):
+    cohort(tmp_path)
+    with_second_runs(tmp_path, PEOPLE[1:6:2])
+    for person in PEOPLE[::6]:  # the cohort leaves this parcel out
+        series = np.load(tmp_path / f"{person}.npy")
+        series[:, -1] = 0
+        np.save(tmp_path / f"{person}.npy", series)
+    options = ("--encoder", "random-init", "--representations", "fc", "embedding")
+    assert group(tmp_path, "--targets", "score", *options).code == 4  # they have no embedding
+    words = (tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={tmp_path / 'list.tsv'}", *QUICK, *options)
+    settings = parse_settings(list(map(str, words)))
+    opened = open_cohort(settings)
+    assert len(opened.parcels) == 5
+    used = complete_cohort(opened, settings).embeddings["randominit"]
+    embed = load_series_encoder(tuple(f"parcel{number:04d}" for number in range(1, 7)), settings)
+    for scan in np.flatnonzero(opened.scans["n_runs"] > 1):
+        person = opened.scans["participant_id"].iloc[scan]
+        runs = [np.load(tmp_path / f"{person}{ending}.npy") for ending in ("", "_run-2")]
+        joined = np.concatenate([(values - values.mean(0)) / values.std(0, ddof=1) for values in runs])
+        np.testing.assert_allclose(used[scan], embed(joined, 2.0), atol=1e-5)
