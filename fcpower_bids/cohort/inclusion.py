@@ -220,7 +220,9 @@ def _divide(stem: Entities) -> tuple[Entities, Entities]:
     )
 
 
-RECORDING, PERSON, PARCEL, VALUE, TARGET = "recording", "person", "parcel", "value", "target"
+COUNTED = RECORDING, PERSON, PARCEL, VALUE, TARGET = "recording", "person", "parcel", "value", "target"
+CODE, DECISION = "code", "decision"
+"""What leaves nobody out: a value that was read as missing, and a row of ``exclude.tsv`` about who is not here."""
 FEWEST_PARCELS = 3
 FIGURES = {
     "seconds_kept": "SecondsUsed",

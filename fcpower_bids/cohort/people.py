@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.cohort.inclusion import NO_SESSION, VALUE, Exclusion, name_some, person_at
+from fcpower_bids.cohort.inclusion import CODE, NO_SESSION, VALUE, Exclusion, name_some, person_at
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.roots import SITE, output_folders, people_tables
 from fcpower_bids.outputs.tables import read_json
@@ -279,7 +279,7 @@ def load_people(
         rows += lacking
         conflicts |= dict.fromkeys((str(name) for name in frame.columns), unmet) if unmet else {}
         frame, codes = remove_codes(as_numbers(frame), table.hints, missing_values, guess_codes)
-        rows += [Exclusion(str(person), NO_SESSION, VALUE, f"{table.path.name}: {text}") for person, text in codes]
+        rows += [Exclusion(str(person), NO_SESSION, CODE, f"{table.path.name}: {text}") for person, text in codes]
         cleaned.append(frame)
     return replace(_merge(tables, cleaned, conflicts), rows=tuple(rows), notes=tuple(notes), renamed=len(matched))
 

@@ -16,6 +16,7 @@ import pandas as pd
 
 from fcpower_bids.cohort.inclusion import (
     CAUTION,
+    DECISION,
     NO_SESSION,
     PERSON,
     RECORDING,
@@ -301,9 +302,8 @@ def decide(gathered: Selected, path: Path | None) -> Selected:
         if not meant:
             session = f"ses-{decision.wanted['ses']}" if "ses" in decision.wanted else NO_SESSION
             which = f"{decision.recording}: " if decision.recording else ""
-            what = RECORDING if decision.recording or of_person else PERSON  # it is the scan that is not here
             reason = f"{which}{path.name} {ABSENT}"
-            absent.append(Exclusion(f"sub-{decision.wanted['sub']}", session, what, reason))
+            absent.append(Exclusion(f"sub-{decision.wanted['sub']}", session, DECISION, reason))
     accepted, doubtful = (frozenset(paths - rejected.keys()) for paths in taking_part.values())
     kept = tuple(scan for scan in gathered.connectomes if scan.path not in rejected)
     others = (scan for scan in gathered.connectomes if scan.path in rejected)

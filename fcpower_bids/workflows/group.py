@@ -28,7 +28,7 @@ from fcpower_bids.analyses.study import FEWEST_PEOPLE
 from fcpower_bids.check import check_first
 from fcpower_bids.cohort.assembly import check_names
 from fcpower_bids.cohort.feature_choice import OWN_ATLAS, asked_for, read_embedding_facts
-from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE, NO_SESSION, PERSON, RECORDING, Connectome
+from fcpower_bids.cohort.inclusion import DECISION, EXCLUDED_TABLE, NO_SESSION, PERSON, RECORDING, Connectome
 from fcpower_bids.cohort.phenotype_columns import describe_sets, name_columns
 from fcpower_bids.cohort.recordings import selected_of, write_recordings
 from fcpower_bids.cohort.scans import SCANS
@@ -166,12 +166,12 @@ def _describe_cohort(cohort: Cohort, settings: Settings) -> None:
     """
     for note in cohort.notes:
         say(note, settings)
-    rows = cohort.excluded[cohort.excluded["what"].isin((RECORDING, PERSON))]
+    rows = cohort.excluded[cohort.excluded["what"].isin((RECORDING, PERSON, DECISION))]
     most = len(rows) if settings.run.verbose else MOST_ALIKE
     for first, *others in group_alike(list(rows.itertuples()), lambda row: str(row.reason), most):
         session = "" if first.session == NO_SESSION else f" {first.session}"
         who = f"{1 + len(others)} in all, the first is {first.participant_id}" if others else first.participant_id
-        say(f"Left out: {who}{session}: {first.reason}", settings)
+        say(f"{'' if first.what == DECISION else 'Left out: '}{who}{session}: {first.reason}", settings)
     if settings.inputs.participant_label:
         labels = {person.removeprefix("sub-") for person in selected_of(settings).people}
         if absent := sorted({label.removeprefix("sub-") for label in settings.inputs.participant_label} - labels):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.cohort.inclusion import PARCEL
+from fcpower_bids.cohort.inclusion import COUNTED, PARCEL
 from fcpower_bids.reports.cohort import analyses
 from fcpower_bids.reports.cohort.findings import Finding, describe_identification, find_targets, unseen_best
 from fcpower_bids.reports.cohort.tables import (
@@ -62,7 +62,7 @@ def say_left_out(tables: GroupTables) -> str:
     """``1 recording, 2 values``; nothing where none was left out."""
     excluded = tables.rows("excluded")
     kinds = excluded["what"].astype(str).value_counts().items() if len(excluded) else ()
-    return ", ".join(count(int(n), str(kind)) for kind, n in kinds)
+    return ", ".join(count(int(n), str(kind)) for kind, n in kinds if kind in COUNTED)
 
 
 def _describe_cohort(tables: GroupTables) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from fcpower_bids.analyses.transform_screen import SCREEN
+from fcpower_bids.cohort.inclusion import COUNTED
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import Facts, read_toml
 from fcpower_bids.reports.cohort.findings import known_people
@@ -17,7 +18,7 @@ from fcpower_bids.reports.cohort.tables import GroupTables
 from fcpower_bids.reports.methods import fill, fill_part
 from fcpower_bids.reports.page import count
 from fcpower_bids.settings import command_of
-from fcpower_bids.settings.options import HOLD_OUT, is_composite
+from fcpower_bids.settings.options import HOLD_OUT, as_class, is_composite
 from fcpower_bids.transforms.connectomes import TRANSFORMS
 
 SELECTIONS = {"task_id": "the tasks", "session_label": "the sessions"}
@@ -94,12 +95,14 @@ def group_methods(tables: GroupTables) -> str:
         own=[text for name, text in texts.items() if name == EDGES],
         further=[text for name, text in texts.items() if name != EDGES],
         motion=motion,
+        beside_motion=_beside_motion(motion, tables) if motion else [],
         **facts,
         n_people=scans["participant_id"].nunique() if len(scans) else 0,
         n_scans=len(scans),
+        timed=len(scans) > 0 and scans["seconds"].notna().any(),
         combinations=sorted(set(scans.get("combination", ())) - {"none"}),
         cleaning=list(_cleaning(tables.facts("scans").get("Cleaning") or {})),
-        left_out=[count(int(number), str(kind)) for kind, number in kinds.items()],
+        left_out=[count(int(number), str(kind)) for kind, number in kinds.items() if kind in COUNTED],
         **(_prediction(facts["prediction"], chosen, tables) if facts["prediction"] else {}),
     )
 
@@ -123,6 +126,7 @@ def _prediction(facts: Mapping[str, Any], chosen: Mapping[str, Any], tables: Gro
     embedded = any(name.startswith("embedding") for name in names)
     over, _, score = str(facts["Preset"]["selection"]).partition("_")
     composites = [item.partition("=") for item in chosen["targets"] if is_composite(item)]
+    cuts = map(as_class, chosen["targets"])
     return {
         "preset": facts["Preset"],
         "targets": list(dict.fromkeys(map(str, summary["target"]))),
@@ -130,6 +134,7 @@ def _prediction(facts: Mapping[str, Any], chosen: Mapping[str, Any], tables: Gro
         "powered": "fc_power" in names,
         "predictor": f"kernel ridge regression with the {chosen['kernel']} kernel between people"
         + " (linear on z-scored features for embeddings)" * (embedded and chosen["kernel"] != "linear"),
+        "cuts": {name: f"{column} of {number:g} or more" for name, column, number in filter(None, cuts)},
         "composites": [(name.strip(), [part.strip() for part in parts.split(",")]) for name, _, parts in composites],
         "by_site": chosen["sites"] == HOLD_OUT and "folds_file" not in chosen,
         "selection": f"{SCORES[score]} {OVER[over]}",
@@ -141,6 +146,12 @@ def _prediction(facts: Mapping[str, Any], chosen: Mapping[str, Any], tables: Gro
         "compared": len(tables.rows("comparisons")) > 0,
         "importance": len(tables.rows("importance_networks")) > 0,
     }
+
+
+def _beside_motion(facts: Mapping[str, Any], tables: GroupTables) -> list[str]:
+    """Columns that were taken off edges and motion before they were correlated."""
+    there = (pd.to_numeric(tables.rows("qcfc_summary")["n_sites"], errors="coerce") > 1).any()
+    return [*map(str, facts.get("Covariates", [])), *["the sites"] * bool(there)]
 
 
 def _count_permutations(rows: pd.DataFrame) -> int:
