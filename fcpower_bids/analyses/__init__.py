@@ -4,8 +4,8 @@ No file of a dataset is read or written.
 
 An analysis is a function ``(cohort, settings) -> {name of the table: Table}``; ``data/tables.tsv`` declares them.
 It raises `errors.Unfit` with one plain sentence where the cohort cannot answer the question; ``prepare`` in its module
-is its first look, which finds that out before anything is computed. A new one is one file, a name here, and its two
-functions in `catalogue`.
+is its first look, which finds that out before anything is computed. A new one is one file, a name here, and its line
+in `catalogue`.
 """
 
 from fcpower_bids.settings import Settings

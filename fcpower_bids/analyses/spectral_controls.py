@@ -265,7 +265,7 @@ def modes(first: int, last: int, alpha: float) -> Filter:
 
 
 def logarithm(floor: float | None = None, shrinkage: float | None = None) -> Filter:
-    """Logarithm of all eigenvalues, made full rank as in `spectrum.regularise`, which refuses where that fails."""
+    """Logarithm of all eigenvalues, made full rank as in `regularise`, which refuses where that fails."""
     return lambda values, tolerance: np.log(regularise(values, floor, shrinkage, tolerance))
 
 

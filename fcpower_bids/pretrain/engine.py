@@ -232,7 +232,11 @@ def windows_that_fit(config: PretrainConfig, student: FBertConfig, device: torch
     """Windows (a power of two) whose activations leave a quarter of the memory: `Gradient` takes them in chunks."""
     # bytes, of each token and layer: what the backward pass reads, in single precision, with the masks of dropout
     per_window = 4 * (12 * student.d + 4 * student.ff) * student.layers * (config.window + 1)
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else machine_bytes() // layout(config)[0]
+    if device.type == "cuda":  # what torch keeps in reserve is free too
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        free = torch.cuda.mem_get_info(device)[0] + kept
+    else:
+        free = machine_bytes() // layout(config)[0]
     return int(2 ** math.floor(math.log2(max(1, 3 * free // 4 // per_window))))
 
 

@@ -122,16 +122,16 @@ def _follow_minutes(processes: Processes, corpus: Corpus, output: Path, config: 
             started = time.perf_counter() if step == TIMED else started
             trial._one_step(step)
         steps = max(MOST_WARM, round(60 * float(config.minutes or 0) * TIMED / (time.perf_counter() - started)))
-        known = {"minutes": config.minutes, "steps": steps, "warmup": min(config.warmup, steps // MOST_WARM)}
-        known = processes.first_only(partial(_keep_schedule, path, known))
+        mine: dict[str, Any] = {
+            "minutes": config.minutes,
+            "steps": steps,
+            "warmup": min(config.warmup, steps // MOST_WARM),
+        }
+        known = processes.first_only(lambda: mine)
+        processes.first_only(lambda: write_text(path, json.dumps(known) + "\n"))
     if known["minutes"] != config.minutes:
         raise UsageError(f"{output} holds a run of {known['minutes']:g} minutes; remove it or give another folder.")
     return replace(config, steps=int(known["steps"]), warmup=int(known["warmup"]), minutes=None)
-
-
-def _keep_schedule(path: Path, schedule: dict[str, Any]) -> dict[str, Any]:
-    write_text(path, json.dumps(schedule) + "\n")
-    return schedule
 
 
 class _Run:
