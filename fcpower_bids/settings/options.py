@@ -39,7 +39,7 @@ def option(
     section: str,
     text: str,
     *flags: str,
-    choices: tuple[str, ...] | None = None,
+    choices: tuple[str, ...] = (),
     readers: tuple[str, ...] = (),
     question: bool | None = None,
     in_file: bool = False,
