@@ -94,7 +94,7 @@ def _pretrain(settings: Settings, processes: Any) -> int:
         )
     probe = cohorts[0] if cohorts else None
     tell = partial(say, settings=settings)
-    folder, at_once = settings.output_dir / "encoder", processes_of(settings.run)
+    folder, at_once = settings.output_dir / "encoder", processes_of(settings)
     result = train(processes, corpus, folder, config, probe=probe, tell=tell, n_processes=at_once)
     processes.first_only(partial(_tell, settings, result))
     if not (result.proven or settings.pretraining.accept_unproven):
@@ -230,7 +230,7 @@ def _pack(settings: Settings, corpus: Path) -> Any:
         raise DatasetError(f"{settings.output_dir} has no series of sub-{absent[0]}: {label_remedy(absent[0], there)}")
     listed = {facts["id"] for facts, _ in sources}
     sources = [source for source in sources if not chosen or source[0]["subject"] in chosen]
-    at_once = processes_of(settings.run)
+    at_once = processes_of(settings)
     table = pack_corpus(sources, corpus, settings.method.alpha, atlas=atlas, n_processes=at_once, there=listed)
     others = sorted(set(table["subject"][table["dataset"] == dataset]) - chosen)
     if chosen and others:
