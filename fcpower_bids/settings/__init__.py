@@ -14,13 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fcpower_bids.settings.options import (
-    CLEANING as CLEANING,
-)
+from fcpower_bids.settings.options import CLEANING as CLEANING
 from fcpower_bids.settings.options import HOLD_OUT, OTHERS, Group, Inputs, Method, Pretraining, Run, plain_value
-from fcpower_bids.settings.options import (
-    METHOD_SECTIONS as METHOD_SECTIONS,
-)
+from fcpower_bids.settings.options import METHOD_SECTIONS as METHOD_SECTIONS
 
 SECTIONS = {
     "selection": "Which recordings",

@@ -55,10 +55,7 @@ def run_pretrain(settings: Settings) -> int:
             )
         table = _pack(settings, corpus)  # what is packed already is passed over
         if short := int((table["T"] < chosen.window).sum()):
-            say(
-                f"{short} of them have fewer volumes than window {chosen.window}: nothing trains on those.",
-                settings,
-            )
+            say(f"{short} of them have fewer volumes than window {chosen.window}: nothing trains on those.", settings)
         return 0
     from fcpower_bids.pretrain.engine import on_all_processes, started
 
