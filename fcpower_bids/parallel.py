@@ -44,10 +44,11 @@ MEMORY_GB, MEMORY_GB_ENCODER = 0.5, 1.5
 """Largest memory of a recording at 450 parcels and 5,000 volumes; measured, rounded up."""
 
 
-def processes(settings: Run, memory_gb: float = MEMORY_GB) -> int:
-    """Return how many recordings at a time the settings allow, where each takes so much memory."""
-    wanted = (settings.nprocs or cores()) // settings.omp_nthreads
-    return max(1, min(wanted, int(settings.mem_mb / 1024 / memory_gb)) if settings.mem_mb else wanted)
+def processes(settings: Settings) -> int:
+    """Return how many recordings at a time the settings allow, by cores and memory."""
+    run, memory_gb = settings.run, MEMORY_GB if settings.method.encoder is None else MEMORY_GB_ENCODER
+    wanted = (run.nprocs or cores()) // run.omp_nthreads
+    return max(1, min(wanted, int(run.mem_mb / 1024 / memory_gb)) if run.mem_mb else wanted)
 
 
 class WorkersLost(Incomplete):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fcpower_bids.cli.parser import options
-from fcpower_bids.settings import LEVELS
+from fcpower_bids.settings import LEVELS, options
 
 PAGE = Path(__file__).parents[1] / "docs" / "usage.md"
 BEGIN, END = "<!-- options -->\n", "<!-- end of options -->"

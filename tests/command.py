@@ -8,8 +8,7 @@ from pathlib import Path
 
 from fcpower_bids import app
 from fcpower_bids.cli import parser
-from fcpower_bids.cli.parser import options
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Settings, options
 
 
 def in_file(words: Sequence[object]) -> list[str]:

@@ -81,7 +81,7 @@ def _cleaning(settings: Settings) -> Iterator[str]:
 
 
 def _numbers(settings: Settings) -> Iterator[str]:
-    for name in options():
+    for name, option in options().items():
         value = settings[name]
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             continue
@@ -99,7 +99,7 @@ def _numbers(settings: Settings) -> Iterator[str]:
         elif name in ("folds", "inner_folds") and value == 1:
             fault = "leaves nothing to train on; give at least 2"
         if fault:
-            yield f"--{name.replace('_', '-')} {value} {fault}."
+            yield f"{option.flag} {value} {fault}."
     given = settings.group.penalties
     if any(not math.isfinite(value) or value < 0 for value in given) or len(set(given)) < len(given):
         yield "penalties must be different numbers of at least 0."
@@ -107,10 +107,9 @@ def _numbers(settings: Settings) -> Iterator[str]:
 
 def _choices(settings: Settings) -> Iterator[str]:
     """Values from a configuration file have not passed argparse."""
-    for name, (_, field) in options().items():
-        choices = field.metadata["choices"]
-        if choices and settings[name] not in (field.default, *choices):
-            yield f"--{name.replace('_', '-')} must be one of {', '.join(choices)}."
+    for name, option in options().items():
+        if option.choices and settings[name] not in (option.default, *option.choices):
+            yield f"{option.flag} must be one of {', '.join(option.choices)}."
     if settings.method.dummy_scans != "auto" and not settings.method.dummy_scans.isdigit():
         yield f"--dummy-scans {settings.method.dummy_scans} must be a whole number or 'auto'."
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import difflib
 import re
 import sys
-import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -20,8 +18,7 @@ from fcpower_bids.cli.checks import problems_of
 from fcpower_bids.encoders import CORPUS_ID, ENCODERS
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.imaging.atlas_files import declared_atlases
-from fcpower_bids.settings import LEVELS, METHOD_SECTIONS, PARTS, PLACES, SECTIONS, TOLERATED, Settings, is_read
-from fcpower_bids.settings import options as declared
+from fcpower_bids.settings import LEVELS, METHOD_SECTIONS, PLACES, SECTIONS, Settings, options
 from fcpower_bids.settings.options import strategy_names
 
 MEMORY = ("--mem", "--mem-gb")
@@ -70,51 +67,6 @@ examples:
 exit codes: 0 done, 1 internal error, 2 usage, 3 input unusable, 4 some recordings failed, 5 none is done,
   7 pretrained encoder not proven better than random weights.
 Documentation: docs/ of the source, README.md first. Research software: not a medical device."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Option:
-    """A field of Settings that is an option, with its type."""
-
-    name: str
-    default: Any
-    kind: type  # of one value: int, float, str, bool or Path
-    is_list: bool
-    section: str  # of the help
-    text: str
-    flags: tuple[str, ...]  # further spellings
-    choices: tuple[str, ...]  # allowed values; empty where any is
-    in_file: bool  # set in the file of ``--config-file`` alone
-
-    @property
-    def flag(self) -> str:
-        """Its spelling on the command line."""
-        return f"--{self.name.replace('_', '-')}"
-
-    @property
-    def levels(self) -> list[str]:
-        """Levels that read it."""
-        return [level for level in LEVELS if is_read(level, self.name, self.section)]
-
-    def is_taken(self, level: str) -> bool:
-        """Whether the command line of a level has it."""
-        return not self.in_file and (self.name in TOLERATED or level in self.levels)
-
-
-@cache
-def options() -> Mapping[str, Option]:
-    """Return the options by name."""
-    known = {}
-    hints = {name: hint for part in PARTS.values() for name, hint in typing.get_type_hints(part).items()}
-    for name, (_, field) in declared().items():
-        about, hint = field.metadata, hints[name]
-        if isinstance(hint, types.UnionType):
-            hint = next(kind for kind in typing.get_args(hint) if kind is not type(None))
-        many = typing.get_origin(hint) is tuple
-        kind = typing.get_args(hint)[0] if many else hint
-        words = (about["section"], about["text"], about["flags"], about["choices"] or ())
-        known[name] = Option(name, field.default, kind, many, *words, about["in_file"])
-    return known
 
 
 def known_names(name: str) -> tuple[str, ...]:

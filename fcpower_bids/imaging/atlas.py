@@ -52,7 +52,6 @@ from fcpower_bids.imaging.atlas_files import (
 from fcpower_bids.imaging.labels import (
     align_labels,
     index_labels,
-    is_cifti_labels,
     read_grayordinate_labels,
     read_volume_labels,
     resample_labels,
@@ -113,7 +112,7 @@ def merge_atlases(parts: Sequence[Atlas], cache: Path, entities: Entities | None
     """Merge atlases into one label image, the first part where several claim a voxel. Raises UsageError."""
     read: list[tuple[np.ndarray, Any]] = []  # parcel indices (1 to P) and where: an affine, or a brain model axis
     for part in parts:
-        reader = read_grayordinate_labels if is_cifti_labels(part.image) else read_volume_labels
+        reader = read_grayordinate_labels if part.is_cifti else read_volume_labels
         labels, place = reader(part.image)[:2]
         read.append((index_labels(labels, part.labels), place))
     host, home = max(read, key=lambda item: item[0].size)
@@ -318,7 +317,7 @@ class _Search:
     def describe(self, file: AtlasFile, table_path: Path | None, source: str) -> Atlas:
         """Read image and table, and hold one against the other."""
         image, known = file.path, dict[int, str]()
-        if is_cifti_labels(image):
+        if file.is_cifti:
             values, _, known = read_grayordinate_labels(image)
         else:
             values, affine = read_volume_labels(image)
@@ -412,7 +411,7 @@ def _open(path: Path, size: int, time: int) -> Atlas:
 
 def parcel_centroids(image: Path, labels: Sequence[int]) -> NDArray[np.float64]:
     """Return the centre of mass of every parcel, in the millimetres of the image's space. Returns (P, 3)."""
-    if not is_cifti_labels(image):
+    if not parse_name(image).is_cifti:
         values, affine = read_volume_labels(image)
         voxels = np.argwhere(np.ascontiguousarray(values != 0))
         return _centres(voxels, values[tuple(voxels.T)], affine, labels)

@@ -23,7 +23,7 @@ SAMPLED = 10
 
 
 def average_grayordinates(
-    bold: Path, header: HeaderSummary, atlases: Sequence[Atlas], n_dummy: int
+    bold: Path, header: HeaderSummary, atlases: Sequence[Atlas]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, VolumeFigures]:
     """Means (T, P), coverage (P,), labelled and used grayordinates (P,) of every atlas. Raises RecordingError."""
     from scipy import sparse  # slow to load, and few recordings need it
@@ -36,11 +36,11 @@ def average_grayordinates(
         members.append(sparse.csc_array(entries, shape=(atlas.n_parcels, len(aligned))))
         labelled.append(np.bincount(parcels, minlength=atlas.n_parcels + 1)[1:])
     membership = sparse.csc_array(sparse.vstack(members))
-    sums = np.zeros((membership.shape[0], header.n_volumes - n_dummy))
+    sums = np.zeros((membership.shape[0], header.n_volumes))
     n_used = np.zeros(membership.shape[0], dtype=int)
     sample = _Sample(sums.shape[1])
     for rows, block in read_grayordinates(bold, header):
-        series = block[:, n_dummy:].astype(np.float64)
+        series = block.astype(np.float64)
         usable = np.isfinite(series).all(axis=1) & (series != series[:, :1]).any(axis=1)
         part = membership[:, rows][:, usable]
         sums += part @ series[usable]

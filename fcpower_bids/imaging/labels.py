@@ -21,11 +21,6 @@ LABEL_NOISE = 1e-3
 """Largest deviation from a label by rounding in a scaled image."""
 
 
-def is_cifti_labels(path: Path) -> bool:
-    """Return whether a file is a CIFTI label image, by its name."""
-    return Path(path).name.endswith(".dlabel.nii")
-
-
 def read_volume_labels(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Read a 3-D label image. Returns labels (X, Y, Z), affine (4, 4). Raises UsageError."""
     image = _load(path)

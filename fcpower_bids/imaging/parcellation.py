@@ -26,7 +26,6 @@ from fcpower_bids.imaging.cifti import align_grayordinates, average_grayordinate
 from fcpower_bids.imaging.labels import (
     SPACES,
     index_labels,
-    is_cifti_labels,
     is_same_grid,
     read_volume_labels,
     resample_labels,
@@ -65,15 +64,15 @@ class Parcellation(NamedTuple):
     slices: Slices | None = None  # slices for the page
 
 
-def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy: int = 0) -> list[Parcellation]:
+def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas]) -> list[Parcellation]:
     """Average a recording within the parcels of atlases, in one pass over its data. Raises RecordingError."""
     bold = Path(bold)
-    header = check_request(bold, mask, atlases, n_dummy)
+    header = check_request(bold, mask, atlases)
     pictures: list[Slices | None] = [None] * len(atlases)
     if header.affine is None:
-        stacked = Parcellation(*average_grayordinates(bold, header, atlases, n_dummy))
+        stacked = Parcellation(*average_grayordinates(bold, header, atlases))
     else:
-        series, coverage, n_voxels, n_covered, figures, pictures = average_voxels(bold, header, mask, atlases, n_dummy)
+        series, coverage, n_voxels, n_covered, figures, pictures = average_voxels(bold, header, mask, atlases)
         stacked = Parcellation(series, coverage, n_voxels, n_covered, figures)
     if not stacked.n_covered.any():
         raise RecordingError(
@@ -93,19 +92,19 @@ def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy:
     return parcellations
 
 
-def check_request(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy: int = 0) -> HeaderSummary:
+def check_request(bold: Path, mask: Path | None, atlases: Sequence[Atlas]) -> HeaderSummary:
     """Refuse what the headers alone show to be impossible, and return that of the recording. Raises RecordingError."""
     header = header_summary(bold)
-    _check_counts(bold, header, atlases, n_dummy)
+    _check_counts(bold, header, atlases)
     for atlas in atlases:
         if header.affine is None:
-            if not is_cifti_labels(atlas.image):
+            if not atlas.is_cifti:
                 raise RecordingError(
                     f"{bold} is CIFTI but the atlas {atlas.image} is not: give a dlabel file, or a NIfTI recording for "
                     "this atlas."
                 )
             align_grayordinates(bold, header.grayordinates, atlas)
-        elif is_cifti_labels(atlas.image):
+        elif atlas.is_cifti:
             raise RecordingError(
                 f"{bold} is NIfTI but the atlas {atlas.image} is CIFTI: give a NIfTI label image in the space of the "
                 "recording."
@@ -115,16 +114,11 @@ def check_request(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dum
     return header
 
 
-def _check_counts(bold: Path, header: HeaderSummary, atlases: Sequence[Atlas], n_dummy: int) -> None:
-    if n_dummy < 0:
-        raise ValueError(f"The number of dummy volumes cannot be negative, but is {n_dummy}.")
+def _check_counts(bold: Path, header: HeaderSummary, atlases: Sequence[Atlas]) -> None:
     if not atlases:
         raise ValueError("Parcellation needs at least one atlas.")
-    if header.n_volumes - n_dummy < 2:
-        raise RecordingError(
-            f"{bold} has {header.n_volumes} volumes, of which {n_dummy} are left out as dummies: "
-            "a series needs at least two; check --dummy-scans and the file."
-        )
+    if header.n_volumes < 2:
+        raise RecordingError(f"{bold} has a single volume, and a series needs at least two: check the file.")
     space = space_of(dict(re.findall(r"(?:^|_)(space|cohort)-([A-Za-z0-9]+)", bold.name)))
     for atlas in atlases:
         if space and atlas.space not in (space, *UNDECLARED):
@@ -146,7 +140,7 @@ class _Tally(NamedTuple):
 
 
 def average_voxels(
-    bold: Path, header: HeaderSummary, mask: Path | None, atlases: Sequence[Atlas], n_dummy: int
+    bold: Path, header: HeaderSummary, mask: Path | None, atlases: Sequence[Atlas]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, VolumeFigures, list[Slices | None]]:
     """Means (T, P), coverage (P,), all and covered voxels (P,) of every atlas. Raises RecordingError."""
     brain = _read_brain(bold, header, mask)
@@ -172,7 +166,7 @@ def average_voxels(
         dice = np.nan if mask is None else template_dice(brain, tissue, cubic, of_template)
     plan = SlicePlan(header, brain, in_parcels, tissue, dice)
     means, n_covered, figures, slices = _stream_means(
-        _Stream(bold, header, n_dummy, sample[:: 1 + len(sample) // SAMPLE], plan),
+        _Stream(bold, header, sample[:: 1 + len(sample) // SAMPLE], plan),
         voxels,
         [(p[voxels], n) for p, n in zip(placed, sizes, strict=True)],
     )
@@ -214,16 +208,11 @@ class _Stream:
 
     bold: Path
     header: HeaderSummary
-    n_dummy: int
     sample: np.ndarray
     plan: SlicePlan
 
     def __iter__(self) -> Iterator[np.ndarray]:
-        return read_volumes(self.bold, self.header, self.n_dummy)
-
-    @property
-    def n_volumes(self) -> int:
-        return self.header.n_volumes - self.n_dummy
+        return read_volumes(self.bold, self.header)
 
 
 def _stream_means(
@@ -249,8 +238,8 @@ def _stream_means(
 
 
 def _tally(stream: _Stream, voxels: np.ndarray, add_up: _ParcelSums) -> _Tally:
-    deviations = np.zeros((stream.n_volumes, add_up.n_parcels))
-    sample, slices = BrainSample(stream.sample, stream.n_volumes), SliceSums(stream.plan)
+    deviations = np.zeros((stream.header.n_volumes, add_up.n_parcels))
+    sample, slices = BrainSample(stream.sample, stream.header.n_volumes), SliceSums(stream.plan)
     deviation = np.empty(len(voxels))
     broken = np.zeros(len(voxels), dtype=bool)
     unchanged = np.arange(len(voxels))  # nearly all leave this list at the second volume, so it costs nothing

@@ -101,7 +101,6 @@ class HeaderSummary(NamedTuple):
     """Facts from the header of a recording; no data are read."""
 
     shape: tuple[int, ...]  # as in the file: (X, Y, Z, T) for NIfTI, (T, G) for CIFTI
-    zooms: tuple[float, ...]  # voxel sizes in mm; empty for CIFTI
     n_volumes: int  # T
     repetition_time: float | None  # seconds; None where the header does not say
     dtype: np.dtype  # of the stored values, with their byte order
@@ -193,14 +192,13 @@ def _nifti_summary(path: Path, image: Any) -> HeaderSummary:
         )
     if not np.linalg.det(image.affine[:3, :3]):
         raise RecordingError(f"{path} does not say where its voxels are (its affine is singular): run fMRIPrep again.")
-    zooms, unit = image.header.get_zooms(), image.header.get_xyzt_units()[1]
+    unit = image.header.get_xyzt_units()[1]
     # the decimal that is meant: single precision makes of 2.2 s 2.200000048, which no other run has
-    step = float(str(np.float32(zooms[3])))
+    step = float(str(np.float32(image.header.get_zooms()[3])))
     # without a unit it is taken as seconds when it can be a repetition time, never guessed otherwise
     seconds = {**SECONDS, "unknown": 1.0 if step < LONGEST_PLAUSIBLE_TR else np.nan}.get(unit, np.nan) * step
     return HeaderSummary(
         shape=image.shape,
-        zooms=tuple(float(zoom) for zoom in zooms[:3]),
         n_volumes=image.shape[3],
         repetition_time=seconds if np.isfinite(seconds) and seconds > 0 else None,
         dtype=image.header.get_data_dtype(),
@@ -217,7 +215,6 @@ def _cifti_summary(path: Path, image: Any) -> HeaderSummary:
     step = float(series.step) if series.unit == "SECOND" else 0.0
     return HeaderSummary(
         shape=image.shape,
-        zooms=(),
         n_volumes=image.shape[0],
         repetition_time=step if step > 0 else None,
         dtype=image.nifti_header.get_data_dtype(),
@@ -228,14 +225,14 @@ def _cifti_summary(path: Path, image: Any) -> HeaderSummary:
     )
 
 
-def read_volumes(path: Path, header: HeaderSummary, n_dummy: int = 0) -> Iterator[np.ndarray]:
-    """Yield the volumes (X * Y * Z,) of a NIfTI recording after the first ``n_dummy``. Raises RecordingError."""
+def read_volumes(path: Path, header: HeaderSummary) -> Iterator[np.ndarray]:
+    """Yield the volumes (X * Y * Z,) of a NIfTI recording. Raises RecordingError."""
     n_read = 0
     try:
         stored = np.empty(int(np.prod(header.shape[:3])), dtype=header.dtype)
         with open_stored(path) as stream:
-            stream.seek(header.offset + n_dummy * stored.nbytes)
-            for _ in range(header.n_volumes - n_dummy):
+            stream.seek(header.offset)
+            for _ in range(header.n_volumes):
                 fill(stream, stored)
                 n_read += 1
                 yield stored
@@ -244,7 +241,7 @@ def read_volumes(path: Path, header: HeaderSummary, n_dummy: int = 0) -> Iterato
                 raise EOFError("more data follow than its header declares")
     except DAMAGED as error:
         raise RecordingError(
-            f"{path} is truncated or damaged: {n_dummy + n_read} of its {header.n_volumes} volumes could be read "
+            f"{path} is truncated or damaged: {n_read} of its {header.n_volumes} volumes could be read "
             f"({error}). Copy it again or rerun the step that wrote it."
         ) from error
 

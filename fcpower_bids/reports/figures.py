@@ -19,17 +19,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.dataset import COVERAGE, SLICES, output_path, preview_path
 from fcpower_bids.records import AXIAL, CORONAL, SAGITTAL, Slices
 from fcpower_bids.reports.accounts import network_order
-from fcpower_bids.reports.svg import (
-    BEFORE,
-    DOTS,
-    POINTS,
-    SMALL,
-    Axes,
-    Box,
-    Drawing,
-    Scale,
-    around,
-)
+from fcpower_bids.reports.svg import BEFORE, DOTS, POINTS, SMALL, Axes, Box, Drawing, Scale, around
 from fcpower_bids.store import atomic
 
 if TYPE_CHECKING:

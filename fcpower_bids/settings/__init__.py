@@ -6,19 +6,17 @@ import dataclasses
 import json
 import re
 import shlex
+import types
+import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fcpower_bids.settings.options import (
-    CLEANING as CLEANING,
-)
+from fcpower_bids.settings.options import CLEANING as CLEANING
 from fcpower_bids.settings.options import HOLD_OUT, OTHERS, Group, Inputs, Method, Pretraining, Run, plain_value
-from fcpower_bids.settings.options import (
-    METHOD_SECTIONS as METHOD_SECTIONS,
-)
+from fcpower_bids.settings.options import METHOD_SECTIONS as METHOD_SECTIONS
 
 SECTIONS = {
     "selection": "Which recordings",
@@ -73,30 +71,62 @@ TOLERATED = ("nprocs", "omp_nthreads", "mem_mb", "random_seed", "quiet")
 """Options that a script gives to every level alike: where one is not read, nothing that is written hangs on it."""
 
 
-def is_read(level: str, name: str, section: str) -> bool:
-    """Whether a level reads an option, given the section of the latter."""
-    traits = LEVELS[level]
-    return name not in traits.without and (section in traits.sections or name in (*traits.also, *ALL_LEVELS))
+@dataclass(frozen=True)
+class Option:
+    """A field of Settings that is an option, with its type."""
+
+    part: str  # of Settings that has it
+    name: str
+    default: Any
+    kind: type  # of one value: int, float, str, bool or Path
+    is_list: bool
+    section: str  # of the help
+    text: str
+    flags: tuple[str, ...]  # further spellings
+    choices: tuple[str, ...]  # allowed values; empty where any is
+    readers: tuple[str, ...]  # analyses that it changes; none where it changes people, or what all are told
+    question: bool | None  # whether another value makes another question; None outside of the group level
+    in_file: bool  # set in the file of ``--config-file`` alone
+
+    @property
+    def flag(self) -> str:
+        """Its spelling on the command line."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def levels(self) -> list[str]:
+        """Levels that read it."""
+        return [level for level in LEVELS if self.is_read(level)]
+
+    def is_read(self, level: str) -> bool:
+        """Whether a level reads it."""
+        traits = LEVELS[level]
+        named = self.name in (*traits.also, *ALL_LEVELS)
+        return self.name not in traits.without and (self.section in traits.sections or named)
+
+    def is_taken(self, level: str) -> bool:
+        """Whether the command line of a level has it."""
+        return not self.in_file and (self.name in TOLERATED or self.is_read(level))
 
 
 def describe_unread(settings: Settings, analyses: Sequence[str]) -> Iterator[str]:
     """Yield a sentence for each choice that nothing reads of what is asked for: these analyses, none for the check."""
-    given = {name: field for name, (_, field) in options().items() if settings[name] != field.default}
-    flags = {name: f"--{name.replace('_', '-')}" for name in given}
+    given = {name: option for name, option in options().items() if settings[name] != option.default}
+    flags = {name: option.flag for name, option in given.items()}
     if "alpha_selection" in given:
         flags["alpha_selection"] = f"--alpha {settings.group.alpha_selection}"
     if settings.level == "group" and settings.run.reports_only:
-        about = [name for name, field in given.items() if field.metadata["section"] in OF_COMMAND and name != "name"]
-        if unread := [flags[name] for name in about if is_read(settings.level, name, given[name].metadata["section"])]:
+        about = [option for name, option in given.items() if option.section in OF_COMMAND and name != "name"]
+        if unread := [flags[option.name] for option in about if option.is_read(settings.level)]:
             yield f"{', '.join(unread)}: not used, as --reports-only makes the page of the tables that are there."
         return
     if settings.level == "group":
         models = ("prediction",) if settings.group.save_models else ()  # which are those of the prediction
         reading = {*analyses, *models, OTHERS} if analyses else {"check"}
-        for name, field in given.items():
-            if (readers := field.metadata["readers"]) and reading.isdisjoint(readers):
+        for name, option in given.items():
+            if option.readers and reading.isdisjoint(option.readers):
                 asked = " ".join(analyses or ("check",))
-                yield f"{flags[name]} is not used by --analyses {asked}, but by {', '.join(readers)}."
+                yield f"{flags[name]} is not used by --analyses {asked}, but by {', '.join(option.readers)}."
     for name, instead in overridden(settings.as_dict()).items():
         yield f"{flags[name]} is not used: {instead}."
     for name, other in BELONGING.items():
@@ -134,9 +164,19 @@ PARTS: Mapping[str, type] = {
 
 
 @cache
-def options() -> Mapping[str, tuple[str, dataclasses.Field[Any]]]:
-    """Return the part and the field of each option by its name."""
-    return {field.name: (part, field) for part, kind in PARTS.items() for field in dataclasses.fields(kind)}
+def options() -> Mapping[str, Option]:
+    """Return the options by name."""
+    known = {}
+    for part, fields in PARTS.items():
+        hints = typing.get_type_hints(fields)
+        for field in dataclasses.fields(fields):
+            hint = hints[field.name]
+            if isinstance(hint, types.UnionType):
+                hint = next(kind for kind in typing.get_args(hint) if kind is not type(None))
+            many = typing.get_origin(hint) is tuple
+            kind = typing.get_args(hint)[0] if many else hint
+            known[field.name] = Option(part, field.name, field.default, kind, many, **field.metadata)
+    return known
 
 
 @dataclass(frozen=True)
@@ -154,14 +194,14 @@ class Settings:
 
     def __getitem__(self, name: str) -> Any:
         """Return an option by its name."""
-        return getattr(getattr(self, options()[name][0]), name)
+        return getattr(getattr(self, options()[name].part), name)
 
     def changed(self, **choices: Any) -> Settings:
         """Return these settings with some options, or folders, by name."""
         whole = {name: choices.pop(name) for name in PLACES if name in choices}
         parts: dict[str, dict[str, Any]] = {}
         for name, value in choices.items():
-            parts.setdefault(options()[name][0], {})[name] = value
+            parts.setdefault(options()[name].part, {})[name] = value
         made = {part: dataclasses.replace(getattr(self, part), **values) for part, values in parts.items()}
         return dataclasses.replace(self, **whole, **made)
 
@@ -203,13 +243,11 @@ class Settings:
 
     def of_sections(self, *sections: str) -> dict[str, Any]:
         """Return the values of some sections of the help by name, as plain values."""
-        about = options().items()
-        return {name: plain_value(self[name]) for name, (_, field) in about if field.metadata["section"] in sections}
+        return {name: plain_value(self[name]) for name, option in options().items() if option.section in sections}
 
     def question(self) -> dict[str, Any]:
         """Return the options that make the question, as plain values."""
-        about = options().items()
-        return {name: plain_value(self[name]) for name, (_, field) in about if field.metadata["question"]}
+        return {name: plain_value(self[name]) for name, option in options().items() if option.question}
 
     def as_toml(self) -> str:
         """Return what the level uses as TOML; given back with ``--config-file`` it reproduces the run."""
@@ -217,7 +255,7 @@ class Settings:
         used = {
             name: value
             for name, value in chosen.items()
-            if name in PLACES or is_read(self.level, name, options()[name][1].metadata["section"])
+            if name in PLACES or options()[name].is_read(self.level)
             if name not in ONCE and name not in overridden(chosen)
         }
         lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in used.items()]
@@ -263,14 +301,11 @@ def join_words(words: Iterable[str | Path], whole: bool = False) -> str:
 
 def _option(name: str, value: Any, level: str, in_file: bool = False) -> Iterator[str]:
     """Words of an option, or of a key of the file, that the level uses and that is not at its default."""
-    if name not in options() or value is None:
+    option = options().get(name)
+    if option is None or value is None or option.in_file != in_file or value == plain_value(option.default):
         return
-    _, field = options()[name]
-    section = field.metadata["section"]
-    if not (section in OF_COMMAND or name in ALSO) or not is_read(level, name, section):
+    if not (option.section in OF_COMMAND or name in ALSO) or not option.is_read(level):
         return
-    if field.metadata["in_file"] != in_file or value == plain_value(field.default):
-        return
-    yield f"--{name.replace('_', '-')}"
+    yield option.flag
     if value is not True:
         yield from map(str, value if isinstance(value, list) else [value])

@@ -8,7 +8,7 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,11 @@ OTHERS = "every other"
 
 
 def option(
-    default: Any,
     section: str,
+    default: Any,
     text: str,
     *flags: str,
-    choices: tuple[str, ...] | None = None,
+    choices: tuple[str, ...] = (),
     readers: tuple[str, ...] = (),
     question: bool | None = None,
     in_file: bool = False,
@@ -53,15 +53,12 @@ def option(
     return dataclasses.field(default=default, metadata=about)
 
 
-def asks(default: Any, text: str, **about: Any) -> Any:
-    """Declare an option of the group level that changes the question: people, target or score."""
-    return option(default, "group", text, question=True, **about)
-
-
-def refines(default: Any, text: str, **about: Any) -> Any:
-    """Declare an option of the group level that changes the answer, not the question."""
-    return option(default, "group", text, question=False, **about)
-
+of_selection, of_method, of_encoder = (partial(option, name) for name in ("selection", *METHOD_SECTIONS))
+of_pretraining, of_resources, of_others = (partial(option, name) for name in ("pretrain", "resources", "other"))
+asks = partial(option, "group", question=True)
+"""An option of the group level that changes the question: people, target or score."""
+refines = partial(option, "group", question=False)
+"""An option of the group level that changes the answer, not the question."""
 
 STRATEGIES = Path(__file__).parents[1] / "data" / "strategies"
 
@@ -85,38 +82,31 @@ def plain_value(value: Any) -> Any:
 class Inputs:
     """Which recordings of which datasets."""
 
-    derivatives: tuple[str, ...] = option(
+    derivatives: tuple[str, ...] = of_selection(
         (),
-        "selection",
         "fMRIPrep derivatives, PATH or NAME=PATH [BIDS_DIR/derivatives/fmriprep]; group: series or connectomes as "
         "LAYOUT=PATH or list=FILE, or outputs of sites as SITE=PATH",
         "-d",
         question=False,
     )
-    input_type: str | None = option(
+    input_type: str | None = of_selection(
         None,
-        "selection",
         "who preprocessed the recordings [as their folders show]",
         choices=("fmriprep", "nibabies", "hcp"),
         question=False,
     )
-    participant_label: tuple[str, ...] = option(
-        (), "selection", "participants, with or without 'sub-' [all]", question=True
+    participant_label: tuple[str, ...] = of_selection((), "participants, with or without 'sub-' [all]", question=True)
+    session_label: tuple[str, ...] = of_selection((), "sessions, with or without 'ses-' [all]", question=True)
+    task_id: tuple[str, ...] = of_selection((), "tasks [all]", question=True)
+    space: tuple[str, ...] = of_selection(
+        (), "spaces [per recording the first of MNI152NLin2009cAsym, MNI152NLin6Asym, fsLR]", question=True
     )
-    session_label: tuple[str, ...] = option((), "selection", "sessions, with or without 'ses-' [all]", question=True)
-    task_id: tuple[str, ...] = option((), "selection", "tasks [all]", question=True)
-    space: tuple[str, ...] = option(
-        (), "selection", "spaces [per recording the first of MNI152NLin2009cAsym, MNI152NLin6Asym, fsLR]", question=True
+    bids_filter_file: Path | None = of_selection(
+        None, "fMRIPrep's JSON of entity filters for 'bold' (null = absent, '*' = any)", question=True
     )
-    bids_filter_file: Path | None = option(
-        None, "selection", "fMRIPrep's JSON of entity filters for 'bold' (null = absent, '*' = any)", question=True
-    )
-    bids_database_dir: Path | None = option(
-        None, "selection", "folder that keeps the index of the inputs", question=False
-    )
-    dataset_name: str | None = option(
+    bids_database_dir: Path | None = of_selection(None, "folder that keeps the index of the inputs", question=False)
+    dataset_name: str | None = of_selection(
         None,
-        "selection",
         "name by which an encoder knows its training people [DOI, or Name and a digest]",
         question=False,
         in_file=True,
@@ -127,73 +117,64 @@ class Inputs:
 class Method:
     """Atlases, cleaning, connectomes and encoder: what the numbers of a recording depend on."""
 
-    atlas: tuple[str, ...] = option(
-        ("Schaefer400",), "method", "names, FILE[:TSV], BIDS-Atlas DATASET[:SELECTOR], A+B for merged parts"
+    atlas: tuple[str, ...] = of_method(
+        ("Schaefer400",), "names, FILE[:TSV], BIDS-Atlas DATASET[:SELECTOR], A+B for merged parts"
     )
-    atlas_dir: tuple[Path, ...] = option((), "method", "folders searched for atlases before TemplateFlow")
-    strategy: str = option("24P", "method", "confound strategy: a name or a YAML file")
-    high_pass: float = option(0.01, "method", "lower edge of the band (Hz), 0 for none")
-    low_pass: float = option(0.08, "method", "upper edge of the band (Hz), 0 for none")
-    filter_order: int | None = option(
-        None, "method", "order of the Butterworth filter before its two passes [2]", in_file=True
+    atlas_dir: tuple[Path, ...] = of_method((), "folders searched for atlases before TemplateFlow")
+    strategy: str = of_method("24P", "confound strategy: a name or a YAML file")
+    high_pass: float = of_method(0.01, "lower edge of the band (Hz), 0 for none")
+    low_pass: float = of_method(0.08, "upper edge of the band (Hz), 0 for none")
+    filter_order: int | None = of_method(
+        None, "order of the Butterworth filter before its two passes [2]", in_file=True
     )
-    padding: str | None = option(
+    padding: str | None = of_method(
         None,
-        "method",
         "how the filter continues a series beyond its ends [even]",
         choices=("even", "constant", "odd"),
         in_file=True,
     )
-    convention: str = option(
+    convention: str = of_method(
         "fcpower",
-        "method",
         "whose steps of cleaning are followed to rounding",
         choices=("fcpower", "nilearn", "xcp_d"),
         in_file=True,
     )
-    dummy_scans: str = option("auto", "method", "volumes to drop at the start, or 'auto' (non-steady state)")
-    fd_thresh: float = option(0.5, "method", "censor volumes with more framewise displacement (mm), 0 for none")
-    head_radius: str | None = option(None, "method", "in mm, or 'auto' (from the mask) [as the table has it]")
-    motion_filter_type: str | None = option(
-        None, "method", "takes breathing out of the motion parameters [none]", choices=("notch", "lp")
+    dummy_scans: str = of_method("auto", "volumes to drop at the start, or 'auto' (non-steady state)")
+    fd_thresh: float = of_method(0.5, "censor volumes with more framewise displacement (mm), 0 for none")
+    head_radius: str | None = of_method(None, "in mm, or 'auto' (from the mask) [as the table has it]")
+    motion_filter_type: str | None = of_method(
+        None, "takes breathing out of the motion parameters [none]", choices=("notch", "lp")
     )
-    band_stop_min: float | None = option(None, "method", "its lower edge in breaths per minute (lp: the only one)")
-    band_stop_max: float | None = option(None, "method", "its upper edge in breaths per minute")
-    motion_filter_order: int = option(4, "method", "order of the motion filter, over all passes", in_file=True)
-    min_time: float = option(120.0, "method", "seconds that censoring must leave, else excluded", question=True)
-    min_coverage: float = option(0.5, "method", "share of a parcel's voxels that must have signal")
-    alpha: float = option(ALPHA_STAR, "method", "exponent of FC^alpha; group: also 'grid', 'nested', 'align'")
-    transforms: tuple[str, ...] = option(("power",), "method", "transforms of the connectome to write")
-    eigenvalue_floor: float | None = option(
-        None, "method", "least eigenvalue for transforms that need full rank (mean: 1)", in_file=True
+    band_stop_min: float | None = of_method(None, "its lower edge in breaths per minute (lp: the only one)")
+    band_stop_max: float | None = of_method(None, "its upper edge in breaths per minute")
+    motion_filter_order: int = of_method(4, "order of the motion filter, over all passes", in_file=True)
+    min_time: float = of_method(120.0, "seconds that censoring must leave, else excluded", question=True)
+    min_coverage: float = of_method(0.5, "share of a parcel's voxels that must have signal")
+    alpha: float = of_method(ALPHA_STAR, "exponent of FC^alpha; group: also 'grid', 'nested', 'align'")
+    transforms: tuple[str, ...] = of_method(("power",), "transforms of the connectome to write")
+    eigenvalue_floor: float | None = of_method(
+        None, "least eigenvalue for transforms that need full rank (mean: 1)", in_file=True
     )
-    shrink_to_identity: float | None = option(
-        None, "method", "shrinkage towards the identity for the same, 0 to 1", in_file=True
+    shrink_to_identity: float | None = of_method(
+        None, "shrinkage towards the identity for the same, 0 to 1", in_file=True
     )
-    encoder: str | None = option(None, "encoder", "encoder that embeds each recording")
-    encoder_weights: str | None = option(None, "encoder", "its weights: a folder, a file or a hub id")
-    encoder_revision: str | None = option(None, "encoder", "revision of the hub id", in_file=True)
-    encoder_read: str = option(
-        "sequence", "encoder", "how a recording is read", choices=("sequence", "windows"), in_file=True
+    encoder: str | None = of_encoder(None, "encoder that embeds each recording")
+    encoder_weights: str | None = of_encoder(None, "its weights: a folder, a file or a hub id")
+    encoder_revision: str | None = of_encoder(None, "revision of the hub id", in_file=True)
+    encoder_read: str = of_encoder("sequence", "how a recording is read", choices=("sequence", "windows"), in_file=True)
+    encoder_protocol: str = of_encoder(
+        "own", "feed a published encoder as its authors or as the paper", choices=("own", "paper"), in_file=True
     )
-    encoder_protocol: str = option(
-        "own",
-        "encoder",
-        "feed a published encoder as its authors or as the paper",
-        choices=("own", "paper"),
-        in_file=True,
-    )
-    encoder_aux: tuple[Path, ...] = option(
+    encoder_aux: tuple[Path, ...] = of_encoder(
         (),
-        "encoder",
         "further files of a published encoder, or folders with them; F-BERT: JSON with what its config.json lacks",
         in_file=True,
     )
-    accept_encoder_licence: bool = option(False, "encoder", "you accept the licence of the weights", in_file=True)
-    allow_missing_parcels: bool = option(
-        False, "encoder", "fill parcels that the atlas lacks with their mean, 0", in_file=True
+    accept_encoder_licence: bool = of_encoder(False, "you accept the licence of the weights", in_file=True)
+    allow_missing_parcels: bool = of_encoder(
+        False, "fill parcels that the atlas lacks with their mean, 0", in_file=True
     )
-    random_seed: int = option(0, "other", "seed of everything random")
+    random_seed: int = of_others(0, "seed of everything random")
 
     @property
     def full_rank_remedy(self) -> dict[str, float | None]:
@@ -380,54 +361,49 @@ def is_composite(target: str) -> bool:
 class Pretraining:
     """The corpus, the student, and the optimisation."""
 
-    corpus: str | None = option(None, "pretrain", "folder or hub id of a corpus, packed or public [OUTPUT_DIR/corpus]")
-    roi_labels: Path | None = option(None, "pretrain", "parcel names of a public corpus, one per line", in_file=True)
-    size: str = option("1m", "pretrain", "size of the student; small is for trying out", choices=("small", "1m", "8m"))
-    steps: int = option(300_000, "pretrain", "optimiser steps; 0: the corpus alone")
-    minutes: float | None = option(
-        None, "pretrain", "length of the training, from which steps and warm-up follow [as --steps says]"
+    corpus: str | None = of_pretraining(None, "folder or hub id of a corpus, packed or public [OUTPUT_DIR/corpus]")
+    roi_labels: Path | None = of_pretraining(None, "parcel names of a public corpus, one per line", in_file=True)
+    size: str = of_pretraining("1m", "size of the student; small is for trying out", choices=("small", "1m", "8m"))
+    steps: int = of_pretraining(300_000, "optimiser steps; 0: the corpus alone")
+    minutes: float | None = of_pretraining(
+        None, "length of the training, from which steps and warm-up follow [as --steps says]"
     )
-    batch_size: int | None = option(
-        None, "pretrain", "windows per step, over all devices [1024; 128 with kl, as the paper]", in_file=True
+    batch_size: int | None = of_pretraining(
+        None, "windows per step, over all devices [1024; 128 with kl, as the paper]", in_file=True
     )
-    learning_rate: float | None = option(
-        None, "pretrain", "peak learning rate [8.5e-4; with kl 3e-4, or 1e-4 for 8m]", in_file=True
+    learning_rate: float | None = of_pretraining(
+        None, "peak learning rate [8.5e-4; with kl 3e-4, or 1e-4 for 8m]", in_file=True
     )
-    loss: str = option("cka", "pretrain", "objective", choices=("cka", "kl"))
-    warmup: int | None = option(None, "pretrain", "steps of linear warm-up [100; 2000 for 8m with kl]", in_file=True)
-    architecture: tuple[str, ...] = option(
-        (), "pretrain", "FIELD=NUMBER: a student of another size (d=64 layers=2)", in_file=True
+    loss: str = of_pretraining("cka", "objective", choices=("cka", "kl"))
+    warmup: int | None = of_pretraining(None, "steps of linear warm-up [100; 2000 for 8m with kl]", in_file=True)
+    architecture: tuple[str, ...] = of_pretraining(
+        (), "FIELD=NUMBER: a student of another size (d=64 layers=2)", in_file=True
     )
-    held_out: float = option(
-        0.1, "pretrain", "share of families that do not train, to choose the checkpoint", in_file=True
+    held_out: float = of_pretraining(0.1, "share of families that do not train, to choose the checkpoint", in_file=True)
+    probe: Path | None = of_pretraining(
+        None, "outputs of another cohort, whose --targets, else identification, choose the checkpoint", in_file=True
     )
-    probe: Path | None = option(
-        None,
-        "pretrain",
-        "outputs of another cohort, whose --targets, else identification, choose the checkpoint",
-        in_file=True,
+    checkpoint_minutes: float = of_pretraining(
+        15.0, "save this often, besides every 2000 steps; 0: only then", in_file=True
     )
-    checkpoint_minutes: float = option(
-        15.0, "pretrain", "save this often, besides every 2000 steps; 0: only then", in_file=True
-    )
-    window: int = option(80, "pretrain", "volumes that the student sees", in_file=True)
-    devices: int | None = option(None, "pretrain", "processes or accelerators per node [as started by srun, else 1]")
+    window: int = of_pretraining(80, "volumes that the student sees", in_file=True)
+    devices: int | None = of_pretraining(None, "processes or accelerators per node [as started by srun, else 1]")
 
 
 @dataclass(frozen=True)
 class Run:
     """Processes, memory, messages on the terminal, and which part of the work is wanted."""
 
-    work_dir: Path | None = option(None, "resources", "folder for intermediate results [OUTPUT_DIR/work]", "-w")
-    nprocs: int = option(0, "resources", "processes, 0 for all cores", "--n-cpus")
-    omp_nthreads: int = option(1, "resources", "threads per process")
-    mem_mb: int = option(0, "resources", "memory of all processes in MB; 0: large arrays take up to 2 GB")
-    executor: str = option("", "resources", "address of a Dask scheduler [processes here]")
-    use_plugin: Path | None = option(None, "resources", "nipype plugin for clusters, as YAML")
-    config_file: Path | None = option(None, "other", "TOML file of options, or 'nilearn' or 'xcp_d'", "-c")
-    dry_run: bool = option(False, "other", "print what would be done, then stop")
-    reports_only: bool = option(False, "other", "make the reports again")
-    replace: bool = option(False, "other", "outputs of another question, source or cleaning may be replaced")
-    debug: bool = option(False, "other", "show tracebacks, keep the work folder")
-    verbose: bool = option(False, "other", "say more", "-v")
-    quiet: bool = option(False, "other", "say only errors", "-q")
+    work_dir: Path | None = of_resources(None, "folder for intermediate results [OUTPUT_DIR/work]", "-w")
+    nprocs: int = of_resources(0, "processes, 0 for all cores", "--n-cpus")
+    omp_nthreads: int = of_resources(1, "threads per process")
+    mem_mb: int = of_resources(0, "memory of all processes in MB; 0: large arrays take up to 2 GB")
+    executor: str = of_resources("", "address of a Dask scheduler [processes here]")
+    use_plugin: Path | None = of_resources(None, "nipype plugin for clusters, as YAML")
+    config_file: Path | None = of_others(None, "TOML file of options, or 'nilearn' or 'xcp_d'", "-c")
+    dry_run: bool = of_others(False, "print what would be done, then stop")
+    reports_only: bool = of_others(False, "make the reports again")
+    replace: bool = of_others(False, "outputs of another question, source or cleaning may be replaced")
+    debug: bool = of_others(False, "show tracebacks, keep the work folder")
+    verbose: bool = of_others(False, "say more", "-v")
+    quiet: bool = of_others(False, "say only errors", "-q")

@@ -54,7 +54,7 @@ from fcpower_bids.outputs.status import (
     write_status,
     write_status_table,
 )
-from fcpower_bids.parallel import WorkerDied, run_calls, say
+from fcpower_bids.parallel import WorkerDied, processes, run_calls, say
 from fcpower_bids.resources import unsearched
 from fcpower_bids.settings import Settings, command_of
 from fcpower_bids.store import LOCKS, leftovers, lock, make_folder, sweep, sweep_shared, write_shared
@@ -69,7 +69,6 @@ from fcpower_bids.workflows.plan import (
     describe_plan,
     exit_code,
     plan_run,
-    workers,
 )
 
 PAGES = 8
@@ -222,7 +221,7 @@ def _run(jobs: Sequence[Job], settings: Settings, datasets: dict[str, Path], wor
     while names:
         given = [(todo[name].recording, todo[name].atlases, named, datasets, work, wait) for name in names]
         try:
-            with closing(run_calls(steps.process_recording, given, workers(settings), steps.LAZY)) as ends:
+            with closing(run_calls(steps.process_recording, given, processes(settings), steps.LAZY)) as ends:
                 for name, end in ends:
                     if end == ELSEWHERE:
                         theirs.append(name)
@@ -325,7 +324,7 @@ def _report(names: Iterable[str], settings: Settings, with_index: bool) -> list[
         from fcpower_bids.reports.person import try_index, write_pages
     output = settings.output_dir
     subjects = sorted({name.partition("_")[0].removeprefix("sub-") for name in names if name.startswith("sub-")})
-    size = max(1, min(PAGES, -(-len(subjects) // workers(settings))))
+    size = max(1, min(PAGES, -(-len(subjects) // processes(settings))))
     parts = [subjects[start : start + size] for start in range(0, len(subjects), size)]
     failures: list[str] = []
     atlases: set[Any] = set()
@@ -340,7 +339,7 @@ def _report(names: Iterable[str], settings: Settings, with_index: bool) -> list[
         failures.append(f"There is no new recordings.tsv. {error}")
     at_once = with_index and len(parts) == 1  # a process less is a twentieth of what one recording costs
     try:
-        for written in run_calls(write_pages, ((settings, part, at_once) for part in parts), workers(settings)):
+        for written in run_calls(write_pages, ((settings, part, at_once) for part in parts), processes(settings)):
             failures += written.failures
             atlases |= set(written.atlases)
         for lines in run_calls(try_index, [(output,)] if with_index and not at_once else [], 1):

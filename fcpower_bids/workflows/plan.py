@@ -33,7 +33,7 @@ from fcpower_bids.outputs.status import (
     is_finished,
     read_status,
 )
-from fcpower_bids.parallel import MEMORY_GB, MEMORY_GB_ENCODER, WorkerDied, processes, run_calls
+from fcpower_bids.parallel import WorkerDied, processes, run_calls
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import make_transform
@@ -56,11 +56,6 @@ UNKNOWN = (
     "signal is found when the volumes are read."
 )
 OUTCOMES = {0: "everything would be done", 4: "some would fail", 5: "nothing would be done"}
-
-
-def workers(settings: Settings) -> int:
-    """Return the number of recordings at a time."""
-    return processes(settings.run, MEMORY_GB if settings.method.encoder is None else MEMORY_GB_ENCODER)
 
 
 def exit_code(states: Sequence[str]) -> int:
@@ -192,7 +187,7 @@ def _judge_all(jobs: Sequence[Job], settings: Settings) -> list[Job | Status]:
         (number, jobs[first : first + BLOCK], settings) for number, first in enumerate(range(0, len(jobs), BLOCK))
     ]
     verdicts: dict[int, list[Job | Status]] = {}
-    if (at_once := min(workers(settings), len(blocks))) > 1:
+    if (at_once := min(processes(settings), len(blocks))) > 1:
         with suppress(WorkerDied):  # what it leaves is judged here
             verdicts |= run_calls(_judge_block, blocks, at_once, ("fcpower_bids.imaging.parcellation",))
     return [verdict for block in blocks for verdict in verdicts.get(block[0]) or _judge_block(*block)[1]]

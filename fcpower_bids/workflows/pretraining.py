@@ -52,10 +52,7 @@ def run_pretrain(settings: Settings) -> int:
             )
         table = _pack(settings, corpus)  # what is packed already is passed over
         if short := int((table["T"] < chosen.window).sum()):
-            say(
-                f"{short} of them have fewer volumes than window {chosen.window}: nothing trains on those.",
-                settings,
-            )
+            say(f"{short} of them have fewer volumes than window {chosen.window}: nothing trains on those.", settings)
         return 0
     from fcpower_bids.pretrain.engine import on_all_processes, started
 
@@ -91,7 +88,7 @@ def _pretrain(settings: Settings, processes: Any) -> int:
         )
     probe = cohorts[0] if cohorts else None
     tell = partial(say, settings=settings)
-    folder, at_once = settings.output_dir / "encoder", processes_of(settings.run)
+    folder, at_once = settings.output_dir / "encoder", processes_of(settings)
     result = train(processes, corpus, folder, config, probe=probe, tell=tell, n_processes=at_once)
     processes.first_only(partial(_tell, settings, result))
     if not result.proven and processes.fabric.is_global_zero:  # the others have done their share
@@ -225,7 +222,7 @@ def _pack(settings: Settings, corpus: Path) -> Any:
         raise DatasetError(f"{settings.output_dir} has no series of sub-{absent[0]}: {label_remedy(absent[0], there)}")
     listed = {facts["id"] for facts, _ in sources}
     sources = [source for source in sources if not chosen or source[0]["subject"] in chosen]
-    at_once = processes_of(settings.run)
+    at_once = processes_of(settings)
     table = pack_corpus(sources, corpus, settings.method.alpha, atlas=atlas, n_processes=at_once, there=listed)
     others = sorted(set(table["subject"][table["dataset"] == dataset]) - chosen)
     if chosen and others:

@@ -15,15 +15,7 @@ from fcpower_bids.analyses.baselines import FEWEST_PERMUTATIONS, SITE, Added, fi
 from fcpower_bids.analyses.evaluate import FOLD_MEAN, POOLED_MEAN, WITHIN_MEAN
 from fcpower_bids.analyses.features import EMBEDDING
 from fcpower_bids.core.differences import POWER
-from fcpower_bids.reports.cohort.tables import (
-    SIGNIFICANT,
-    GroupTables,
-    missing,
-    own_rows,
-    percent,
-    say_p,
-    score_label,
-)
+from fcpower_bids.reports.cohort.tables import SIGNIFICANT, GroupTables, missing, own_rows, percent, say_p, score_label
 from fcpower_bids.reports.page import count, show_number
 
 FOUND, NOT_FOUND, NOT_DECIDED, NOT_TESTED = "found", "not found", "not decided", "not tested"
