@@ -240,6 +240,36 @@ def test_the_page_of_a_run_that_was_stopped_shows_nothing_of_other_people(tmp_pa
     assert "the run ended before it was done anew" in page.read_text()
 
 
+def test_who_is_counted_as_left_out_is_left_out(tmp_path):
+    score = SCORE.copy()
+    score[::8] = 0
+    cohort(tmp_path, score=score)
+    (tmp_path / "c.toml").write_text('missing_values = ["score=0"]\n')
+    (tmp_path / "ex.tsv").write_text("participant_id\tdecision\nsub-777\treject\n")
+    options = ("--targets", "score", "--config-file", tmp_path / "c.toml", "--exclude-file", tmp_path / "ex.tsv")
+    found = group(tmp_path, *options)
+    assert found.code == 0
+    assert "\nLeft out: 5 values\n" in found.err
+    assert "sub-777: ex.tsv names it, but it is not here" in found.err
+    assert "were 5 values." in (tmp_path / "out" / "group" / "CITATION.md").read_text()
+    kinds = read(tmp_path, "excluded")["what"].value_counts().to_dict()
+    assert kinds == {"code": 5, "value": 5, "decision": 1}
+
+
+def test_the_methods_name_classes_lengths_and_what_motion_was_corrected_for(tmp_path):
+    cohort(tmp_path, weight=AGE[::-1])
+    rows = pd.read_csv(tmp_path / "list.tsv", sep="\t")
+    rows.assign(mean_fd=np.linspace(0.1, 0.4, len(rows))).to_csv(tmp_path / "list.tsv", sep="\t", index=False)
+    wanted = ("--targets", "score", "old=age>=40", "--covariates", "weight", "--site-column", "site")
+    quick = (*PREDICT[:8], "--nprocs", 1, "--analyses", "prediction", "qc_fc", "--representations", "fc")
+    assert group(tmp_path, *wanted, quick=quick).code == 0
+    text = (tmp_path / "out" / "group" / "CITATION.md").read_text()
+    assert "Recordings with less than 120 s of cleaned signal were left out." in text
+    assert "old has two classes (1.0 is age of 40 or more); scores are for 1.0." in text
+    assert "corrected for the number of representations and of targets" in text
+    assert "(QC-FC) [@ciric2017], without what weight and the sites explain, is given" in text
+
+
 def test_strata_of_the_folds_are_no_business_of_a_model_of_one_target(tmp_path):
     cohort(tmp_path, dx=["x", "y", "y", "x"] * 10)
     options = ("--targets", "score", "dx", "--save-models", "--stratify", "--accept-no-skill")
