@@ -182,17 +182,20 @@ def prepare_dataset(settings: Settings, inputs: Mapping[str, Path]) -> dict[str,
 
 
 def name_inputs(inputs: Mapping[str, Path], output_dir: Path) -> dict[str, Path]:
-    """Keep the names that the outputs have for their inputs: another dataset gets another name."""
+    """Keep the names that the outputs have for their inputs: the same folder has one, another dataset another."""
     home = output_dir.absolute()
     known = {name: Path(os.path.normpath(home / folder)) for name, folder in linked_datasets(output_dir).items()}
     named: dict[str, Path] = {}
     for name, root in inputs.items():
         taken = {**known, **named}
         folder = taken.get(name)
-        if folder is not None and folder.is_dir() and not (root.is_dir() and folder.samefile(root)):
-            same = (label for label, other in known.items() if other.is_dir() and other.samefile(root))
+        if folder is None or (folder.is_dir() and not (root.is_dir() and folder.samefile(root))):
+            same = (
+                label for label, other in known.items() if other.is_dir() and root.is_dir() and other.samefile(root)
+            )
             others = (f"{name.rstrip(digits)}{number}" for number in count(2))
-            name = next(same, None) or next(candidate for candidate in others if candidate not in taken)
+            new = name if folder is None else next(candidate for candidate in others if candidate not in taken)
+            name = next((label for label in same if label not in named), new)
         named[name] = root
     return named
 

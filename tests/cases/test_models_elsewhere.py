@@ -112,3 +112,27 @@ def test_runs_are_read_with_all_parcels_by_the_encoder_of_the_others(tmp_path):
         runs = [np.load(tmp_path / f"{person}{ending}.npy") for ending in ("", "_run-2")]
         joined = np.concatenate([(values - values.mean(0)) / values.std(0, ddof=1) for values in runs])
         np.testing.assert_allclose(used[scan], embed(joined, 2.0), atol=1e-5)
+
+
+def test_encoders_are_ranked_within_sites_that_are_held_out(tmp_path):
+    score = SCORE.copy()
+    score[:10] = 1.0
+    cohort(tmp_path, score=score, site=[f"s{number // 10}" for number in range(40)])
+    quick = (*QUICK, "--analyses", "encoder_comparison")
+    options = (
+        "--targets",
+        "score",
+        "--site-column",
+        "site",
+        "--sites",
+        "hold-out",
+        "--representations",
+        "fc",
+        "fc_power",
+    )
+    found = group(tmp_path, *options, quick=quick)
+    assert found.code == 0
+    folds = table(tmp_path / "out" / "group" / "encoder_folds.tsv")
+    means = folds[folds["r"] != "n/a"].astype({"r": float}).groupby("representation")["r"].mean()
+    best = {"fc": "FC", "fc_power": "FC^0.35"}[means.idxmax()]
+    assert f"the highest r is that of {best} ({means.max():.3f}) within sites that are held out" in found.err

@@ -74,6 +74,18 @@ def test_what_is_replaced_is_said_and_the_methods_are_those_of_the_sidecars(exac
     assert rows["cleaning"].nunique() == 2
 
 
+def test_the_same_derivatives_under_a_name_are_the_same_dataset(exact_demo, outputs):
+    before = files(outputs)
+    (prepared,) = (exact_demo[0] / "derivatives").iterdir()
+    found = run(exact_demo[0], outputs, "participant", *PLAINLY, "-d", f"one={prepared}")
+    assert found.code == 0, found.err
+    after = files(outputs)
+    assert {name for name in before if before[name] != after.get(name)} <= {
+        "logs/command_participant.txt",
+        "logs/settings.toml",
+    }
+
+
 def test_the_methods_say_of_whom_the_exponent_is_another(exact_demo, outputs):
     both = [*PLAINLY, "--participant-label"]
     assert run(exact_demo[0], outputs, "participant", *both, "01", "02").code == 0

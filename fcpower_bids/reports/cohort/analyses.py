@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.analyses.evaluate import FOLD_MEAN
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
@@ -128,7 +129,10 @@ def _say_encoders(tables: GroupTables) -> Iterator[str]:
     """Say which representation has the highest score of a target, and from which others it cannot be told apart."""
     scores, pairs = tables.rows("encoders"), tables.rows("encoder_comparisons")
     for target in targets_of(scores):
-        best = own_rows(scores, target).sort_values("pooled", ascending=False, kind="stable").iloc[0]
+        of_target = own_rows(scores, target)
+        within = "SitesHeldOut" in tables.facts("encoders") and of_target[FOLD_MEAN].notna().any()
+        ranked_by = FOLD_MEAN if within else "pooled"  # no model can know the level of a site that is held out
+        best = of_target.sort_values(ranked_by, ascending=False, kind="stable").iloc[0]
         name, others = str(best["representation"]), own_rows(pairs, target)
         tested = others[others["p_holm"].notna()] if len(others) else others
         same = [
@@ -138,8 +142,9 @@ def _say_encoders(tables: GroupTables) -> Iterator[str]:
         ]
         sentence = f"not distinguishable from {', '.join(same)}" if same else "it differs from all others"
         sentence = f"{sentence} (Holm's correction over the pairs)" if len(tested) else "not compared"
-        sentence = "no score is defined" if missing(best["pooled"]) else sentence
-        highest = f"the highest {score_label(best['score'])} is that of {tables.title(name)} ({best['pooled']:.3f})"
+        sentence = "no score is defined" if missing(best[ranked_by]) else sentence
+        highest = f"the highest {score_label(best['score'])} is that of {tables.title(name)} ({best[ranked_by]:.3f})"
+        highest += " within sites that are held out" * bool(within)
         yield f"{target}: {highest}; {sentence}."
 
 
