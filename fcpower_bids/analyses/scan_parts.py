@@ -157,7 +157,7 @@ def equalise_scans(cohort: Cohort, settings: Settings) -> Cohort:
         return slice(0, min(int(np.floor(shortest / repetition_time + 1e-6)), volumes))
 
     (cut,) = cut_scans(cohort, [first_volumes], "FC of scans of one length", settings)
-    changed = {"seconds": cut.scans["volumes"].to_numpy() * times, "n_runs": cohort.scans["n_runs"]}
+    changed = {"seconds": cut.scans["volumes"].to_numpy() * times}
     if "degrees_of_freedom" in cohort.scans:
         changed["degrees_of_freedom"] = cohort.scans["degrees_of_freedom"].to_numpy(dtype=float) * (
             changed["seconds"] / seconds

@@ -63,11 +63,8 @@ def test_every_loss_is_on_record_and_nothing_is_filled_in(tmp_path):
     assert rows_of(cohort, "parcel")[0][2].startswith("LH_f: ")
     assert np.isfinite(cohort.edges).all()
     assert [row[0] for row in rows_of(cohort, "person")] == ["sub-08", "sub-09"]
-    assert rows_of(cohort, "value") == [
-        ("sub-03", "n/a", "participants.tsv: score = -9999 read as missing"),
-        ("sub-03", "n/a", "missing: score"),
-        ("sub-07", "n/a", "missing: score"),
-    ]
+    assert rows_of(cohort, "code") == [("sub-03", "n/a", "participants.tsv: score = -9999 read as missing")]
+    assert rows_of(cohort, "value") == [("sub-03", "n/a", "missing: score"), ("sub-07", "n/a", "missing: score")]
     assert np.isnan(cohort.phenotypes.loc["sub-03", "score"])
 
 
