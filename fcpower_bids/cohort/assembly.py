@@ -9,14 +9,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes, cleaning_of, describe_unlike
+from fcpower_bids.cohort.feature_choice import (
+    check_alike,
+    choose_connectomes,
+    cleaning_of,
+    describe_unlike,
+    would_take_part,
+)
 from fcpower_bids.cohort.inclusion import (
     NO_SESSION,
     PERSON,
     Connectome,
     Exclusion,
     Quality,
-    bare,
     choose_parcels,
     exclude,
     exclude_by_quality,
@@ -280,14 +285,11 @@ def _choose_recordings(
     """Recordings that take part, that the user asks for and that pass the limits, before any connectome is read."""
     chosen, notes = choose_connectomes(door.connectomes, settings)
     # Of what is left out, that which would be in this cohort if it were not.
-    asked = {"sub": settings.inputs.participant_label, "ses": settings.inputs.session_label}
-    wanted = {key: {bare(label, key) for label in labels} for key, labels in asked.items() if labels}
     of_kind = {key: {connectome.entity(key) for connectome in chosen} for key in ("task", "space")}
     rows = [
         recording.row()
-        for recording in door.left_out
+        for recording in would_take_part(door.left_out, settings)
         if recording.atlas in ("", chosen[0].atlas_name)
-        and all(bare(recording.labels.get(key, ""), key) in labels for key, labels in wanted.items())
         and all(key not in recording.labels or recording.labels[key] in there for key, there in of_kind.items())
     ]
     rows += door.absent

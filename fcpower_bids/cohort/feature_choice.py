@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.cohort.inclusion import Connectome
-from fcpower_bids.cohort.recordings import cleaning_choices, describe_choices, digest_choices, selected_of
+from fcpower_bids.cohort.recordings import LeftOut, cleaning_choices, describe_choices, digest_choices, selected_of
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.atlas_files import declared_atlases
-from fcpower_bids.inputs.discover import FILE_KEYS, apply_filters, note_unmatched, read_filters
-from fcpower_bids.inputs.sources import Source, join
+from fcpower_bids.inputs.discover import FILE_KEYS, Filter, apply_filters, note_unmatched, read_filters
+from fcpower_bids.inputs.sources import Source, join, values_of
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.records import is_in_space
 from fcpower_bids.settings import Method, Settings
@@ -48,9 +48,8 @@ def choose_connectomes(connectomes: Sequence[Connectome], settings: Settings) ->
         )
     seen: dict[Hashable, Connectome] = {}
     for connectome in kept:  # two files of one acquisition (two resolutions, say) would count a recording twice
-        other = seen.setdefault(
-            (connectome.site, *(pair for pair in connectome.entities if pair[0] in ACQUISITION_KEYS)), connectome
-        )
+        acquisition = values_of(tuple(pair for pair in connectome.entities if pair[0] in ACQUISITION_KEYS))
+        other = seen.setdefault((connectome.site, acquisition), connectome)
         if other is not connectome:
             keys = sorted({key for key, _ in set(connectome.entities) ^ set(other.entities)})
             raise DatasetError(
@@ -77,9 +76,25 @@ def _in_spaces(connectomes: list[Connectome], spaces: Sequence[str]) -> list[Con
     return [scan for scan in connectomes if any(is_in_space(scan.labels, space) for space in spaces)]
 
 
+def would_take_part(left_out: Sequence[LeftOut], settings: Settings) -> list[LeftOut]:
+    """Recordings that are left out, but would be asked for; of a whole person or session only its labels count."""
+    conditions, nowhere = _conditions(settings), settings.output_dir
+    asked = []
+    for recording in left_out:
+        source = Source(nowhere, nowhere, "bold", recording.entities, "bold", ".tsv")
+        known = (item for item in conditions if item.key in source.labels or "task" in source.labels)
+        if all(condition.accepts(source) for condition in known):
+            asked.append(recording)
+    return asked
+
+
+def _conditions(settings: Settings) -> list[Filter]:
+    return [condition for condition in read_filters(settings) if condition.key not in ("desc", *FILE_KEYS)]
+
+
 def _filter(connectomes: Sequence[Connectome], settings: Settings) -> tuple[list[Connectome], list[str]]:
     """Apply the selection of the command line and of the filter file, as the participant level does."""
-    conditions = [condition for condition in read_filters(settings) if condition.key not in ("desc", *FILE_KEYS)]
+    conditions = _conditions(settings)
     sources = [
         Source(connectome.path, connectome.root, "bold", tuple(connectome.labels.items()), "bold", ".tsv")
         for connectome in connectomes

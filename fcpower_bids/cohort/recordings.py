@@ -240,7 +240,7 @@ def _gather(output_dir: Path) -> Selected:
 def _state_of(connectome: Connectome, output_dir: Path) -> tuple[str, str]:
     """State of a recording whose FC is there, and why it is not done; without a status its files are all there is."""
     status = current_status(output_dir, connectome.recording, f"{connectome.path.stem}.")
-    if status is not None and status.state in NOT_DONE:
+    if status is not None and status.state in NOT_DONE and status.is_of(connectome.atlas_name):
         return status.state, status.reason or UNFINISHED
     quality = connectome.beside(QUALITY).with_suffix(".json")
     try:
@@ -299,7 +299,10 @@ def decide(gathered: Selected, path: Path | None) -> Selected:
             continue
         for connectome in meant:
             rejected.setdefault(connectome.path, f"{path.name}: {decision.reason or 'named there'}")
-        if not meant:
+        if not meant and not any(
+            bare(other.participant, "sub") == decision.wanted["sub"] and decision.means(other.recording, other.labels)
+            for other in gathered.left_out
+        ):
             session = f"ses-{decision.wanted['ses']}" if "ses" in decision.wanted else NO_SESSION
             which = f"{decision.recording}: " if decision.recording else ""
             reason = f"{which}{path.name} {ABSENT}"

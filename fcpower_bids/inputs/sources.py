@@ -133,7 +133,7 @@ class Sidecars:
         inner = series.path.parent.relative_to(series.root)
         for root in (*self.raw_roots, series.root):
             for folder in [root / level for level in (*reversed(inner.parents), inner)]:
-                known = _values(series.run if root != series.root else named)
+                known = values_of(series.run if root != series.root else named)
                 fitting = [(len(entities), path) for entities, path in self._in_folder(folder) if entities <= known]
                 sidecars += [path for _, path in sorted(fitting)]
         return sidecars
@@ -167,7 +167,7 @@ class Sidecars:
             for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
                 with suppress(ValueError):
                     entities, suffix = ((), "bold") if path.name == "bold.json" else parse_name(path.name)[:2]
-                    listed += [(_values(entities), path)] if suffix == "bold" else []
+                    listed += [(values_of(entities), path)] if suffix == "bold" else []
         return self._listed[folder]
 
 
@@ -184,7 +184,7 @@ def is_unfetched(path: Path) -> bool:
         return False
 
 
-def _values(entities: Entities) -> frozenset[tuple[str, str]]:
+def values_of(entities: Entities) -> frozenset[tuple[str, str]]:
     """Entities as values: a number has no leading zeros."""
     return frozenset(
         (key, str(int(value)) if key in INDEX_KEYS and value.isdecimal() else value) for key, value in entities

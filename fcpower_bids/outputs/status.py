@@ -43,6 +43,8 @@ WHOLE = ("_relmat.tsv", "_relmat.npy", "_timeseries.tsv", "_timeseries.npy")
 """Outputs that are looked at for a cut: series and connectomes."""
 
 STATUS_TABLE = TABLES["logs/status"]
+OF_ATLAS = "atlas"
+"""Stage of a recording whose atlas could not be had: nothing of it was touched."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,12 @@ class Status:
     sizes: Mapping[str, int] = field(default_factory=dict)
     process: int = 0  # number of the process that is at work on it
     inputs: str = ""  # content of the files that it was made from: where it is another, nothing of it is used
+    # names of the atlases of a run that did not end; what is there under others is as it was
+    atlases: tuple[str, ...] = ()
+
+    def is_of(self, atlas: str) -> bool:
+        """Whether it says anything of what is there under an atlas."""
+        return self.stage != OF_ATLAS and (not self.atlases or atlas in self.atlases)
 
 
 def fingerprint(recording: Recording, settings: Method, atlases: Sequence[Atlas], dataset: str | None) -> str:
@@ -152,7 +160,9 @@ def read_status(output_dir: Path, recording: str) -> Status | None:
     """Return the recorded status, or None where there is none that can be read."""
     try:
         content = read_json(status_path(output_dir, recording))
-        status = Status(**{**content, "outputs": tuple(content["outputs"])})
+        status = Status(
+            **{**content, "outputs": tuple(content["outputs"]), "atlases": tuple(content.get("atlases", ()))}
+        )
     except (DatasetError, TypeError, KeyError):
         return None
     is_sound = status.recording == recording and status.state in STATES and isinstance(status.sizes, dict)

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -243,7 +244,9 @@ def _run(jobs: Sequence[Job], settings: Settings, datasets: dict[str, Path], wor
         if name not in ended and (status is None or status.state == RUNNING):  # else another run does it once more
             reason = explain_step(settings.output_dir, steps.workflow_name(job.recording))
             reason = reason or (NOT_STARTED if status is None else VANISHED)
-            write_status(settings.output_dir, Status(name, FAILED, status.stage if status else "", reason))
+            asked = tuple(atlas.name for atlas in job.atlases)
+            stopped = Status(name, FAILED, status.stage if status else "", reason, atlases=asked)
+            write_status(settings.output_dir, stopped)
     return _conclude(jobs, earlier, settings, count)
 
 
@@ -295,7 +298,7 @@ def _note_killed(names: Iterable[str], error: WorkerDied, count: Count) -> list[
                 at_work.append(status)
     remedy = "Give more memory, or fewer atlases at a time, and run the same command again."
     for status in [status for status in at_work if status.process in error.processes] or at_work:
-        write_status(output, Status(status.recording, FAILED, status.stage, f"{error.cause}. {remedy}"))
+        write_status(output, replace(status, state=FAILED, reason=f"{error.cause}. {remedy}", process=0))
         count.step(status.recording, "failed")
     states = {name: read_status(output, name) for name in names}
     return [name for name, status in states.items() if status is None or status.state == RUNNING]

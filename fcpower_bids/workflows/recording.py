@@ -160,7 +160,9 @@ def process_recording(
 
         def note(state: str, reason: str = "") -> None:
             seconds, process = round(time.perf_counter() - started, 3), os.getpid() if state == RUNNING else 0
-            write_status(output, Status(name, state, stage, reason, seconds, peak_megabytes(), process=process))
+            those = tuple(atlas.name for atlas in atlases)
+            status = Status(name, state, stage, reason, seconds, peak_megabytes(), process=process, atlases=those)
+            write_status(output, status)
 
         def before(node: str) -> None:
             nonlocal stage

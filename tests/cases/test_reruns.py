@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 
+import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +14,7 @@ from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.reports.accounts import read_accounts
-from tests.cases.people import table
+from tests.cases.people import run, table
 from tests.running import PLAIN, contents, run_app
 
 ATLAS = ("--atlas", "builtin", "--nprocs", "1")
@@ -203,3 +204,56 @@ def test_the_minutes_of_a_scan_of_which_nothing_is_kept_count(seconds, tmp_path)
 def test_how_something_is_done_that_is_not_done_is_named(option, lacking, exact_demo, tmp_path):
     options = (*ATLAS, "--participant-label", "01", *option, "--dry-run")
     assert lacking.replace("_", "-") in run_app(exact_demo[0], tmp_path / "out", *options).err
+
+
+def test_what_fails_under_another_atlas_is_still_done_under_the_first(tmp_path):
+    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=2, sessions=1, volumes=80))
+    first, outside = atlas_named(tmp_path, "atlas-One"), atlas_named(tmp_path, "atlas-Out")
+    image = nib.load(outside)
+    labels = np.zeros(image.shape, dtype=np.int16)
+    labels[0, 0, :60] = np.arange(1, 61)  # where no brain is
+    nib.save(nib.Nifti1Image(labels, image.affine), outside)
+    options = (*PLAIN, "--nprocs", "1")
+    assert run_app(tmp_path / "in", tmp_path / "out", "--atlas", first, *options).code == 0
+    found = run_app(tmp_path / "in", tmp_path / "out", "--atlas", outside, *options)
+    assert found.code == 5
+    rows = table(tmp_path / "out" / "recordings.tsv")
+    assert rows[rows["atlas"] == "atlas-One"]["state"].tolist() == ["done", "done"]
+    assert (rows["state"] == "done").sum() == 2
+    words = (tmp_path / "in", tmp_path / "out", "group", "--atlas", "One", "--analyses", "check", "--nprocs", "1")
+    found = run(*words, "--min-time", "0")
+    assert found.code == 0, found.err
+    assert len(table(tmp_path / "out" / "group" / "scans.tsv")) == 2
+
+
+def test_a_run_under_another_spelling_is_the_same_acquisition(tmp_path):
+    root = two_runs(tmp_path / "in")
+    assert run_app(root, tmp_path / "out", *ATLAS, *PLAIN).code == 0
+    for path in sorted((root / "derivatives").rglob("*_run-*"), reverse=True):
+        path.rename(path.with_name(path.name.replace("_run-", "_run-0")))
+    for image in (root / "derivatives").rglob("*_desc-preproc_bold.nii.gz"):  # of newer preprocessing
+        bold = nib.load(image)
+        changed = np.asarray(bold.dataobj) + np.random.default_rng(0).integers(0, 5, bold.shape)
+        nib.save(nib.Nifti1Image(changed.astype(np.int16), bold.affine, bold.header), image)
+    run_app(root, tmp_path / "out", *ATLAS, *PLAIN)
+    found = run(root, tmp_path / "out", "group", "--analyses", "check", "--min-time", "0", "--nprocs", "1")
+    assert found.code == 3
+    assert "are the same acquisition" in found.err
+
+
+def test_who_is_left_out_is_counted_by_what_was_asked_for_and_once(troubled_demo, tmp_path):
+    out = tmp_path / "out"
+    assert run_app(troubled_demo[0], out, *ATLAS).code in (0, 4)
+    statuses = table(out / "logs" / "status.tsv").set_index("recording")["state"]
+    excluded = statuses[(statuses == "excluded") & statuses.index.str.contains("_ses-b_")].index
+    assert len(excluded)
+    (tmp_path / "filter.json").write_text('{"bold": {"session": "b"}}')
+    (out / "exclude.tsv").write_text(f"participant_id\trecording\tdecision\n{excluded[0][:6]}\t{excluded[0]}\treject\n")
+    rows = []
+    for words in (("--bids-filter-file", tmp_path / "filter.json"), ("--session-label", "b")):
+        found = run(troubled_demo[0], out, "group", "--analyses", "check", "--nprocs", "1", *words)
+        assert found.code == 0, found.err
+        left_out = table(out / "group" / "excluded.tsv")
+        rows.append(left_out[left_out["what"].isin(["recording", "decision"])])
+    pd.testing.assert_frame_equal(*rows)
+    assert sorted(rows[0]["reason"].str.partition(":")[0]) == sorted(excluded)
