@@ -55,7 +55,7 @@ from fcpower_bids.outputs.status import (
     FAILED,
     MOST_ALIKE,
     Status,
-    embedding_names,
+    embedding_name,
     forget_embeddings,
     group_alike,
     status_path,
@@ -417,12 +417,7 @@ def embed_stored(settings: Settings) -> None:
         for connectome in with_series
         if label not in connectome.encoders or dict(connectome.embeddings)[label] == connectome.atlas
     ]
-    names = {
-        connectome: embedding_names(connectome.recording, [connectome.atlas_name], settings.method)[
-            connectome.atlas_name
-        ]
-        for connectome in lacking
-    }
+    names = {run: embedding_name(run.recording, run.atlas_name, settings.method) for run in lacking}
     forget_embeddings(output, {connectome.recording for connectome in lacking}, set(names.values()))
     done, failed = _embed_all(lacking, names, label, settings)
     if done:

@@ -27,7 +27,7 @@ from fcpower_bids.outputs.status import (
     SKIPPED,
     Status,
     describe_reasons,
-    embedding_names,
+    embedding_name,
     explain,
     group_alike,
     is_finished,
@@ -227,7 +227,7 @@ def _embeddings(jobs: Iterable[Job], settings: Settings) -> Iterator[Status]:
         raise UsageError(f"No recording can be embedded. {sentence} Mend that, or leave out --encoder.")
     for job in fit:
         for name, (state, sentence) in known[job.atlases].items():
-            yield Status(embedding_names(job.recording.name, [name], settings.method)[name], state, "embed", sentence)
+            yield Status(embedding_name(job.recording.name, name, settings.method), state, "embed", sentence)
 
 
 def describe_notes(notes: Sequence[str], every: bool) -> list[str]:

@@ -189,7 +189,7 @@ def process_recording(
             return name, f"failed at {stage}"
         outputs = plugin.results["sink"].outputs
         written = Written(tuple(outputs.files), outputs.excluded, outputs.problems)
-        embedded = embedding_names(name, [atlas.name for atlas in atlases], settings.method)
+        embedded = embedding_names(name, atlases, settings.method)
         seconds = round(time.perf_counter() - started, 3)
         conclude_recording(output, name, written, mark, seconds, embedded, input_mark(recording))
         forget_crashes(output, name)
