@@ -22,7 +22,7 @@ from fcpower_bids.core.plausibility import times_of_cosines
 from fcpower_bids.core.series import HEAD_RADIUS, MotionFilter, filter_motion, framewise_displacement, sphere_radius
 from fcpower_bids.errors import RecordingError, Unfit, UsageError
 from fcpower_bids.records import Recording
-from fcpower_bids.schema import content_fault
+from fcpower_bids.schema import table_fault
 from fcpower_bids.settings.options import STRATEGIES, Method, strategy_names
 from fcpower_bids.store import load_json
 
@@ -116,7 +116,7 @@ def open_table(table: Path) -> tuple[list[str], bytes]:
         return [*PARAMETERS, "framewise_displacement"], b""
     try:
         content = table.read_bytes()
-        fault = content_fault(content)
+        fault = table_fault(content)
     except OSError as error:
         raise RecordingError(
             f"The confounds table {table} cannot be read: {error}. Copy it again or run fMRIPrep again."
