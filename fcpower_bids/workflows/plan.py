@@ -15,6 +15,7 @@ from fcpower_bids.errors import FcPowerError, UsageError
 from fcpower_bids.imaging.atlas import load_atlas
 from fcpower_bids.imaging.cleaning import foresee_volumes
 from fcpower_bids.imaging.confounds import load_strategy
+from fcpower_bids.imaging.parcellation import check_request
 from fcpower_bids.inputs.discover import Discovery, find_recordings
 from fcpower_bids.inputs.roots import dataset_identity
 from fcpower_bids.outputs.dataset import check_dataset, output_folder
@@ -204,8 +205,6 @@ def _judge(job: Job, settings: Settings) -> Job | Status:
         if is_finished(settings.output_dir, recording, job.atlases, settings.method, settings.inputs.dataset_name):
             before = read_status(settings.output_dir, recording.name)
             return replace(job, excluded=before.reason if before else "", finished=True)
-        from fcpower_bids.imaging.parcellation import check_request  # loads nibabel
-
         check_request(recording.bold, recording.mask, job.atlases)
         kept, excluded = foresee_volumes(recording, job.volumes, settings.method)
     except Exception as error:  # of one recording: the others go on
