@@ -16,8 +16,9 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from fcpower_bids.analyses import analyses_to_run
 from fcpower_bids.cli.parser import Parser, parse_settings
-from fcpower_bids.encoders import CHECKSUMS
+from fcpower_bids.encoders import CHECKSUMS, HUB_IDS, NOTICE
 from fcpower_bids.errors import CLOSED, DatasetError, FcPowerError, UsageError
 from fcpower_bids.resources import unsearched
 from fcpower_bids.settings import Settings, describe_unread, join_words
@@ -97,8 +98,7 @@ def leave_surroundings() -> None:
 
 def _run(settings: Settings) -> int:
     """Say which choices nothing reads, and run the level."""
-    from fcpower_bids.analyses import analyses_to_run  # the commands have no need of them
-    from fcpower_bids.parallel import say
+    from fcpower_bids.parallel import say  # the commands have no need of it
 
     for line in describe_unread(settings, analyses_to_run(settings)):
         say(line, settings)
@@ -245,7 +245,6 @@ def prefetch(argv: Sequence[str]) -> int:
 
 def fetch_weights(name: str, folder: Path) -> Path:
     """Fetch the checkpoint of an encoder into a folder, or verify it there. Raises CheckpointError, DatasetError."""
-    from fcpower_bids.encoders import HUB_IDS, NOTICE
     from fcpower_bids.encoders.checkpoints import locate, read_config  # for encoders alone
 
     if (folder / CHECKSUMS).is_file():

@@ -71,11 +71,6 @@ class Recording:
         return dict(self.entities)["sub"]
 
     @property
-    def session(self) -> str | None:
-        """The session label without ``ses-``, or None."""
-        return self.entity("ses")
-
-    @property
     def space(self) -> str:
         """The template space of the series, as in :func:`space_of`."""
         return space_of(dict(self.entities)) or "unknown"

@@ -121,13 +121,9 @@ EXACT: dict[str, Any] = (
 """Option that makes `pandas.read_csv` read a decimal as the nearest float; since 3.1 it is the default."""
 
 
-def table_fault(path: Path) -> str | None:
-    """Say what is wrong with a table whose fields are not quoted; None when nothing is. Raises OSError."""
-    return content_fault(path.read_bytes())
-
-
-def content_fault(content: bytes, separator: str = "\t") -> str | None:
-    """:func:`table_fault` of the bytes of a table."""
+def table_fault(table: Path | bytes) -> str | None:
+    """Say what is wrong with a table (or its bytes) whose fields are not quoted; None if nothing is. Raises OSError."""
+    content = table if isinstance(table, bytes) else table.read_bytes()
     if content.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):  # the former begins as UTF-16 does
         return "is encoded as UTF-32: save it as UTF-8"
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -138,11 +134,10 @@ def content_fault(content: bytes, separator: str = "\t") -> str | None:
         return f"is not encoded as UTF-8 (byte {error.start}): save it as UTF-8"
     if b"\0" in content:
         return "holds null bytes, as UTF-16 does and UTF-8 does not: save it as UTF-8, or copy it again"
-    # bytes are split at line ends alone, and a tab or comma is never a part of another character of UTF-8
+    # bytes are split at line ends alone, and a tab is never a part of another character of UTF-8
     header, *rows = content.removeprefix(codecs.BOM_UTF8).splitlines() or [b""]
-    sign = separator.encode()
-    widths = ((number, row.count(sign) + 1) for number, row in enumerate(rows, start=2) if row and not row.isspace())
-    return rows_fault(header.decode("utf-8").split(separator), widths)
+    widths = ((line, row.count(b"\t") + 1) for line, row in enumerate(rows, start=2) if row and not row.isspace())
+    return rows_fault(header.decode("utf-8").split("\t"), widths)
 
 
 def rows_fault(names: Sequence[str], widths: Iterable[tuple[int, int]]) -> str | None:

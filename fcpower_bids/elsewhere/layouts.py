@@ -151,17 +151,10 @@ def _parcellated(path: Path, key: str) -> Read:
 
 
 READERS: dict[str, Callable[[Path, str], Read]] = {
-    ".pconn.nii": _parcellated,
-    ".ptseries.nii": _parcellated,
-    ".tsv": _text,
-    ".csv": _text,
-    ".txt": _text,
-    ".1d": _text,
-    ".npy": _numpy,
-    ".npz": _numpy,
-    ".mat": _mat,
-    ".h5": _hdf5,
-    ".hdf5": _hdf5,
+    **dict.fromkeys((".pconn.nii", ".ptseries.nii"), _parcellated),
+    **dict.fromkeys((".tsv", ".csv", ".txt", ".1d"), _text),
+    **dict.fromkeys((".npy", ".npz"), _numpy),
+    **{".mat": _mat, ".h5": _hdf5, ".hdf5": _hdf5},
 }
 
 

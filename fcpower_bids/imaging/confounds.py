@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+import pandas as pd
+import yaml
 from numpy.typing import NDArray
 
 from fcpower_bids.core.plausibility import times_of_cosines
 from fcpower_bids.core.series import HEAD_RADIUS, MotionFilter, filter_motion, framewise_displacement, sphere_radius
 from fcpower_bids.errors import RecordingError, Unfit, UsageError
 from fcpower_bids.records import Recording
-from fcpower_bids.schema import content_fault
+from fcpower_bids.schema import table_fault
 from fcpower_bids.settings.options import STRATEGIES, Method, strategy_names
 from fcpower_bids.store import load_json
 
@@ -57,8 +59,6 @@ def load_strategy(name_or_path: str | Path) -> Strategy:
 @lru_cache(maxsize=8)
 def _load(path: Path, _time: int, _size: int) -> Strategy:
     """Read and check a file once for all recordings, until it is another."""
-    import yaml  # --help has no need of it
-
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
@@ -116,7 +116,7 @@ def open_table(table: Path) -> tuple[list[str], bytes]:
         return [*PARAMETERS, "framewise_displacement"], b""
     try:
         content = table.read_bytes()
-        fault = content_fault(content)
+        fault = table_fault(content)
     except OSError as error:
         raise RecordingError(
             f"The confounds table {table} cannot be read: {error}. Copy it again or run fMRIPrep again."
@@ -156,8 +156,6 @@ def read_columns(table: Path, content: bytes, names: Sequence[str]) -> Columns:
         made |= {name: made[name] * (np.pi / 180) for name in PARAMETERS[3:]}
         made["framewise_displacement"] = framewise_displacement(np.column_stack(list(made.values())))
         return {name: made[name] for name in names}
-    import pandas as pd  # slow to load
-
     try:
         # from memory and as one piece, in half the time
         frame = pd.read_csv(

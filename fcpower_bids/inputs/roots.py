@@ -13,7 +13,7 @@ from typing import Any
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.inputs.sources import is_hcp
 from fcpower_bids.outputs.dataset import LABEL, linked_datasets
-from fcpower_bids.outputs.tables import program_names, read_json
+from fcpower_bids.outputs.tables import program_names, programs_in, read_json
 from fcpower_bids.schema import is_table
 from fcpower_bids.settings import Settings
 
@@ -190,14 +190,9 @@ def _dois(description: Mapping[str, Any]) -> list[str]:
 def _names(description: Mapping[str, Any]) -> Iterator[str]:
     yield from map(_short, _dois(description))
     name = re.sub(r"[^A-Za-z0-9]+", "-", str(description.get("Name") or "")).strip("-")
-    programs = description.get("GeneratedBy") or []
-    made_by = (
-        [str(program.get("Name", "")) for program in programs if isinstance(program, Mapping)]
-        if isinstance(programs, list)
-        else []
-    )
+    makers = (*(str(program.get("Name", "")) for program in programs_in(description)), "fMRIPrep")
     # fMRIPrep gives all of its outputs one Name
-    starts = [start.casefold().replace("_", "-") for start in (*made_by, "fMRIPrep") if start]
+    starts = [maker.casefold().replace("_", "-") for maker in makers if maker]
     if name and not name.casefold().startswith(tuple(starts)):
         text = json.dumps({key: description.get(key) for key in DESCRIBING}, sort_keys=True)
         yield f"{name[:40]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

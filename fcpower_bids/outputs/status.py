@@ -132,10 +132,15 @@ def weights_state(settings: Method) -> str:
     return ",".join(f"{file.stat().st_size},{file.stat().st_mtime_ns}" for file in files)
 
 
-def embedding_names(recording: str, atlases: Iterable[str], settings: Method) -> dict[str, str]:
-    """Names of the statuses of the embeddings that were asked for, which name the encoder, by atlas."""
-    label = embedding_label(settings)
-    return {atlas: f"{recording}_{atlas}_desc-{label}{EMBEDDING}" for atlas in atlases} if label else {}
+def embedding_name(recording: str, atlas: str, settings: Method) -> str:
+    """Name of the status of an embedding, which names the encoder."""
+    return f"{recording}_{atlas}_desc-{embedding_label(settings)}{EMBEDDING}"
+
+
+def embedding_names(recording: str, atlases: Iterable[Atlas], settings: Method) -> dict[str, str]:
+    """Names of the statuses of the embeddings that were asked for, by atlas."""
+    names = (atlas.name for atlas in (atlases if settings.encoder else ()))
+    return {atlas: embedding_name(recording, atlas, settings) for atlas in names}
 
 
 def status_path(output_dir: Path, recording: str) -> Path:
@@ -213,7 +218,7 @@ def is_finished(
         return False
     if now.fingerprint != fingerprint(recording, settings, atlases, dataset):
         return False
-    names = embedding_names(recording.name, [atlas.name for atlas in atlases], settings).values()
+    names = embedding_names(recording.name, atlases, settings).values()
     embedded = (read_status(output_dir, name) for name in names)
     return not any(status is not None and status.state == FAILED for status in embedded)
 

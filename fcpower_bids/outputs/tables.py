@@ -390,7 +390,12 @@ def read_toml(path: Path) -> dict[str, Any]:
 def made_by(dataset: Path) -> list[Mapping[str, Any]]:
     """``GeneratedBy`` of a dataset, the last program first; empty where it is not stated. Raises DatasetError."""
     path = dataset / "dataset_description.json"
-    entries = read_json(path).get("GeneratedBy") if path.is_file() else None
+    return programs_in(read_json(path)) if path.is_file() else []
+
+
+def programs_in(description: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """``GeneratedBy`` of a description of a dataset, as far as it is well-formed."""
+    entries = description.get("GeneratedBy")
     return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 

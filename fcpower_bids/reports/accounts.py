@@ -218,7 +218,6 @@ def read_columns(path: Path, spec: TableSpec) -> pd.DataFrame:
 
 
 STAGES = {
-    "find": "looking for the inputs",
     "inputs": "looking at the inputs",
     "atlas": "loading the atlas",
     "parcellate": "averaging the voxels of each parcel",
@@ -226,7 +225,6 @@ STAGES = {
     "connectivity": "computing the connectome",
     "power": "computing FC^alpha",
     "connectomes": "gathering the connectomes",
-    "measure": "computing the quality tables",
     "embed": "embedding",
     "sink": "writing the results",
 }

@@ -25,6 +25,9 @@ from fcpower_bids.outputs.dataset import short_name
 from fcpower_bids.reports.svg import POWER
 from fcpower_bids.store import LOCKS, lock, write_text
 
+Sources = tuple[tuple[str, str], ...]
+"""Name and address of each file that something is made of."""
+
 
 @dataclass(frozen=True)
 class Panel:
@@ -36,9 +39,31 @@ class Panel:
     # svg, alt: a drawing and its description
     svg: str = ""
     alt: str = ""
-    sources: tuple[tuple[str, str], ...] = ()  # name and address of the data behind it
+    sources: Sources = ()
     wide: bool = False  # over the whole width
     failure: str = ""  # why the program failed to make it
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a table: text, sorting key, link, and a mark for the best."""
+
+    text: str
+    value: Any = ""
+    address: str = ""
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A sortable table of a page; ``title`` and ``text`` as for a panel, ``rest`` about the rows that it leaves out."""
+
+    title: str
+    text: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    sources: Sources = ()
+    rest: str = ""
 
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -55,7 +80,7 @@ def look_up(kind: str, name: str) -> dict[str, Any]:
     return dict(_words(kind)[name])
 
 
-def make_panel(kind: str, name: str, svg: str, sources: tuple[tuple[str, str], ...], **words: Any) -> Panel:
+def make_panel(kind: str, name: str, svg: str, sources: Sources, **words: Any) -> Panel:
     """Return a figure with its words, whose gaps are filled; a wide drawing has the whole width."""
     about = look_up(kind, name)
     title, text, alt = (str(about[part]).format(**words).strip() for part in ("title", "text", "alt"))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +33,6 @@ MOST_NAMED = 8
 UNKNOWN_VOLUMES = {"framewise_displacement": np.nan, "dvars": np.nan, "dummy": 0.0, "kept": 1.0}
 
 
-def network_spans(networks: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Return name, first and one past the last place of each run of equal networks."""
-    spans, start = [], 0
-    for name, members in groupby(networks):
-        stop = start + len(list(members))
-        spans.append((name, start, stop))
-        start = stop
-    return spans
-
-
 @dataclass(frozen=True, eq=False)
 class Context:
     """Inputs of a panel."""
@@ -64,7 +54,9 @@ class Context:
     @property
     def spans(self) -> list[tuple[str, int, int]]:
         """Networks of the sorted parcels: name, first and one past the last."""
-        return network_spans([self.parcels.networks[place] for place in self.parcels.order])
+        counts = Counter(self.parcels.networks[place] for place in self.parcels.order)
+        stops = np.cumsum(list(counts.values())).tolist()
+        return list(zip(counts, [0, *stops], stops, strict=False))
 
     @property
     def repetition_time(self) -> float:

@@ -37,10 +37,9 @@ from fcpower_bids.reports.accounts import (
     read_accounts,
     read_parcellation,
 )
-from fcpower_bids.reports.cohort.tables import Cell, Grid
 from fcpower_bids.reports.figures import read_thumbnail
 from fcpower_bids.reports.methods import AtlasFacts, all_references, methods_text, programs_of, to_html
-from fcpower_bids.reports.page import render_page, show_number, write_page
+from fcpower_bids.reports.page import Cell, Grid, render_page, show_number, write_page
 from fcpower_bids.reports.panels import make_panels
 from fcpower_bids.reports.svg import draw_standing
 from fcpower_bids.settings import Settings, command_of

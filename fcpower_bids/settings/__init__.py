@@ -266,7 +266,6 @@ class Settings:
 
 OF_COMMAND = ("selection", *METHOD_SECTIONS, "group", "pretrain")
 """Sections of options that change the computation or its people."""
-ALSO = ("random_seed",)
 FOLDERS = re.compile(r"(^|[=:+])(?:[A-Za-z]:)?[/~][^=:]*/")
 """The folders before a file, also in ``NAME=PATH`` and ``FILE:TSV``."""
 
@@ -304,7 +303,7 @@ def _option(name: str, value: Any, level: str, in_file: bool = False) -> Iterato
     option = options().get(name)
     if option is None or value is None or option.in_file != in_file or value == plain_value(option.default):
         return
-    if not (option.section in OF_COMMAND or name in ALSO) or not option.is_read(level):
+    if not (option.section in OF_COMMAND or name == "random_seed") or not option.is_read(level):
         return
     yield option.flag
     if value is not True:

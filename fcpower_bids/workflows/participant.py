@@ -127,11 +127,8 @@ def run_participants(settings: Settings) -> int:
     # of the nodes of this version and output folder: nipype knows nothing of changes of the code
     work = make_folder(settings.work / f"fcpower_{__version__.replace('.', '_')}_{mark}")
     names, refused = [job.recording.name for job in jobs], [status.recording for status in plan.refused]
-    embeddings = [
-        name
-        for job in jobs
-        for name in embedding_names(job.recording.name, [atlas.name for atlas in job.atlases], settings.method).values()
-    ]
+    embedded = (embedding_names(job.recording.name, job.atlases, settings.method) for job in jobs)
+    embeddings = [name for by_atlas in embedded for name in by_atlas.values()]
     for line in describe_notes(plan.discovery.notes, settings.run.verbose):
         say(line, settings)
     if not settings.run.reports_only:  # pages change nothing of what they are made of

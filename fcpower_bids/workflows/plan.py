@@ -15,6 +15,7 @@ from fcpower_bids.errors import FcPowerError, UsageError
 from fcpower_bids.imaging.atlas import load_atlas
 from fcpower_bids.imaging.cleaning import foresee_volumes
 from fcpower_bids.imaging.confounds import load_strategy
+from fcpower_bids.imaging.parcellation import check_request
 from fcpower_bids.inputs.discover import Discovery, find_recordings
 from fcpower_bids.inputs.roots import dataset_identity
 from fcpower_bids.outputs.dataset import check_dataset, output_folder
@@ -28,7 +29,7 @@ from fcpower_bids.outputs.status import (
     SKIPPED,
     Status,
     describe_reasons,
-    embedding_names,
+    embedding_name,
     explain,
     group_alike,
     is_finished,
@@ -205,8 +206,6 @@ def _judge(job: Job, settings: Settings) -> Job | Status:
         if is_finished(settings.output_dir, recording, job.atlases, settings.method, settings.inputs.dataset_name):
             before = read_status(settings.output_dir, recording.name)
             return replace(job, excluded=before.reason if before else "", finished=True)
-        from fcpower_bids.imaging.parcellation import check_request  # loads nibabel
-
         check_request(recording.bold, recording.mask, job.atlases)
         kept, excluded = foresee_volumes(recording, job.volumes, settings.method)
     except Exception as error:  # of one recording: the others go on
@@ -228,7 +227,7 @@ def _embeddings(jobs: Iterable[Job], settings: Settings) -> Iterator[Status]:
         raise UsageError(f"No recording can be embedded. {sentence} Mend that, or leave out --encoder.")
     for job in fit:
         for name, (state, sentence) in known[job.atlases].items():
-            yield Status(embedding_names(job.recording.name, [name], settings.method)[name], state, "embed", sentence)
+            yield Status(embedding_name(job.recording.name, name, settings.method), state, "embed", sentence)
 
 
 def describe_notes(notes: Sequence[str], every: bool) -> list[str]:

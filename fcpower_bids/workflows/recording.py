@@ -24,8 +24,6 @@ from nipype.pipeline.plugins.base import PluginBase
 
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas import describe_atlas
-from fcpower_bids.interfaces.embedding import CHOICES as ENCODER
-from fcpower_bids.interfaces.embedding import Embed
 from fcpower_bids.interfaces.nodes import Bandpass, Connectivity, Parcellate, Power, Sink, Transform, choices_of
 from fcpower_bids.outputs.recording import Written, conclude_recording
 from fcpower_bids.outputs.status import (
@@ -104,7 +102,9 @@ def init_recording_wf(
         edges += [(connectivity, made, same("connectivity")), (made, connectomes, [("transformed", f"in{number}")])]
     edges += [(connectomes, target, [("out", "connectomes")]) for target in (sink, outputs)]
     if choices.encoder is not None:
-        given = {name: getattr(choices, name) for name in ENCODER}
+        from fcpower_bids.interfaces.embedding import CHOICES, Embed  # most recordings are not embedded
+
+        given = {name: getattr(choices, name) for name in CHOICES}
         given["encoder_aux"] = [str(path) for path in choices.encoder_aux]
         embed = node("embed", Embed, **given, dataset=dataset, weights_state=weights_state(choices))
         edges += [(bandpass, embed, same("series")), (inputs, embed, same("atlases", "entities"))]
@@ -191,7 +191,7 @@ def process_recording(
             return name, f"failed at {stage}"
         outputs = plugin.results["sink"].outputs
         written = Written(tuple(outputs.files), outputs.excluded, outputs.problems)
-        embedded = embedding_names(name, [atlas.name for atlas in atlases], settings.method)
+        embedded = embedding_names(name, atlases, settings.method)
         seconds = round(time.perf_counter() - started, 3)
         conclude_recording(output, name, written, mark, seconds, embedded, input_mark(recording))
         forget_crashes(output, name)

@@ -18,7 +18,7 @@ from fcpower_bids.outputs.dataset import TIMESERIES, bids_uri
 from fcpower_bids.outputs.status import (
     FAILED,
     Status,
-    embedding_names,
+    embedding_name,
     forget_embeddings,
     status_path,
     write_status,
@@ -64,12 +64,7 @@ def embed_stored(settings: Settings) -> None:
         for connectome in with_series
         if label not in connectome.encoders or dict(connectome.embeddings)[label] == connectome.atlas
     ]
-    names = {
-        connectome: embedding_names(connectome.recording, [connectome.atlas_name], settings.method)[
-            connectome.atlas_name
-        ]
-        for connectome in lacking
-    }
+    names = {run: embedding_name(run.recording, run.atlas_name, settings.method) for run in lacking}
     forget_embeddings(output, {connectome.recording for connectome in lacking}, set(names.values()))
     done, failed = _embed_all(lacking, names, label, settings)
     if done:

@@ -29,7 +29,7 @@ def finish_recording(output_dir: Path, results: Results, fingerprint: str) -> St
     """Write all files of a recording and then its status, as the nodes and the job do."""
     written = write_recording(output_dir, results)
     name = results.recording.name
-    embedded = embedding_names(name, [atlas.name for atlas in results.atlases], results.settings)
+    embedded = embedding_names(name, results.atlases, results.settings)
     return conclude_recording(output_dir, name, written, fingerprint, 0.0, embedded, "")
 
 

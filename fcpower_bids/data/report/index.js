@@ -10,20 +10,19 @@ function element(kind, about, ...inside) {
 }
 
 // Decisions: those of the file, and over them those of this browser that were made upon the same ones.
-const saved = new Map(Object.entries(decided)), mine = new Map();
+const mine = new Map(); // by recording: that of the file, and the one made upon it
 const same = (a, b) => JSON.stringify(a || null) === JSON.stringify(b || null);
-const decision = (name) => (mine.has(name) ? mine.get(name) : saved.get(name)) || ["", "", ""];
+const decision = (name) => (mine.get(name) || [null, decided[name]])[1] || ["", "", ""];
 try {
   for (const [name, [upon, now]] of Object.entries(JSON.parse(localStorage.getItem(STORE) || "{}"))) {
-    if (same(upon, saved.get(name)) && !same(now, saved.get(name))) mine.set(name, now);
+    if (same(upon, decided[name]) && !same(now, upon)) mine.set(name, [upon, now]);
   }
 } catch { /* a browser that keeps nothing: decisions last as long as the page */ }
 function decide(line, word, reason) {
-  const name = line.dataset.recording, before = saved.get(name);
+  const name = line.dataset.recording, before = decided[name];
   const now = word ? [word, reason, new Date().toISOString().slice(0, 10)] : null;
-  if (same(now?.slice(0, 2), before?.slice(0, 2))) mine.delete(name); else mine.set(name, now);
-  const kept = [...mine].map(([one, made]) => [one, [saved.get(one) || null, made]]);
-  try { localStorage.setItem(STORE, JSON.stringify(Object.fromEntries(kept))); } catch { /* see above */ }
+  if (same(now?.slice(0, 2), before?.slice(0, 2))) mine.delete(name); else mine.set(name, [before, now]);
+  try { localStorage.setItem(STORE, JSON.stringify(Object.fromEntries(mine))); } catch { /* see above */ }
   show(line);
   tell();
 }
@@ -31,8 +30,8 @@ function tell() {
   const count = (word) => rows.filter((row) => decision(row.recording)[0] === word).length;
   by("counts").textContent = `${rows.length} recordings: ${count("accept")} accepted, ${count("doubt")} in doubt, ` +
     `${count("reject")} rejected, ${count("")} open.`;
-  by("unsaved").hidden = mine.size === 0;
-  by("unsaved").textContent = `Decisions that are in this browser only: ${mine.size}. Save ${file}.`;
+  const sentence = `Decisions that are in this browser only: ${mine.size}. Save ${file}.`;
+  Object.assign(by("unsaved"), { hidden: mine.size === 0, textContent: sentence });
 }
 
 // Rows.

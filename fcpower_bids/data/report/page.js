@@ -5,8 +5,7 @@ function sortBy(list, value, up) {
   list.sort((a, b) => {
     const [x, y] = [value(a), value(b)];
     if (empty(x) || empty(y)) return empty(x) - empty(y);
-    const numbers = !Number.isNaN(Number(x)) && !Number.isNaN(Number(y));
-    return (up ? 1 : -1) * (numbers ? x - y : String(x).localeCompare(y, "en", { numeric: true }));
+    return (up ? 1 : -1) * (x - y || String(x).localeCompare(y, "en", { numeric: true })); // words have no difference
   });
 }
 // Mark the column that its table is sorted by; a second click turns the order round. Returns whether it goes up.

@@ -13,7 +13,6 @@ from fcpower_bids.reports.cohort.findings import Finding, describe_identificatio
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     Chapter,
-    Grid,
     GroupTables,
     Section,
     by_representation,
@@ -23,7 +22,7 @@ from fcpower_bids.reports.cohort.tables import (
     square,
 )
 from fcpower_bids.reports.figures import draw_matrices
-from fcpower_bids.reports.page import Panel, count, listed
+from fcpower_bids.reports.page import Grid, Panel, count, listed
 from fcpower_bids.reports.svg import draw_curves, short
 
 MOST_DRAWN_TARGETS, MOST_SCATTERS = 12, 4

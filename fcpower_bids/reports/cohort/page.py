@@ -36,8 +36,6 @@ from fcpower_bids.reports.cohort.methods import group_methods, read_choices
 from fcpower_bids.reports.cohort.tables import (
     REMEDY,
     SIGNIFICANT,
-    Cell,
-    Grid,
     GroupTables,
     Section,
     missing,
@@ -46,7 +44,17 @@ from fcpower_bids.reports.cohort.tables import (
     say_p,
 )
 from fcpower_bids.reports.methods import all_references, to_html, write_citations
-from fcpower_bids.reports.page import Panel, count, listed, relative_link, render_page, show_number, write_page
+from fcpower_bids.reports.page import (
+    Cell,
+    Grid,
+    Panel,
+    count,
+    listed,
+    relative_link,
+    render_page,
+    show_number,
+    write_page,
+)
 from fcpower_bids.reports.svg import draw_rows, short
 from fcpower_bids.settings import Settings, command_of
 

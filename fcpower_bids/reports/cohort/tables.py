@@ -19,7 +19,7 @@ from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.outputs.group import FinishedAnalyses, find_table
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json
-from fcpower_bids.reports.page import Panel, look_up, make_panel, relative_link, show_number
+from fcpower_bids.reports.page import Cell, Grid, Panel, Sources, look_up, make_panel, relative_link, show_number
 from fcpower_bids.reports.page import count as count
 from fcpower_bids.schema import TABLES, Column, TableSpec
 from fcpower_bids.settings import Settings
@@ -30,29 +30,6 @@ MOST_ROWS = 2000
 UNREADABLE = (OSError, ValueError, EOFError, zlib.error)
 """Exceptions raised by reading a damaged table; the latter two where it is compressed."""
 REMEDY = "Run the group level again."
-Sources = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell of a table: text, sorting key, link, and a mark for the best."""
-
-    text: str
-    value: Any = ""
-    address: str = ""
-    best: bool = False
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A sortable table of a page; ``title`` and ``text`` as for a panel, ``rest`` about the rows that it leaves out."""
-
-    title: str
-    text: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    sources: Sources = ()
-    rest: str = ""
 
 
 @dataclass(frozen=True)
