@@ -49,6 +49,7 @@ from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.data_checks import COPIED, NEITHER
 from fcpower_bids.core.edges import rebuild_connectome, vectorise_edges
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.inputs.sources import drop
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.records import Cohort, label_order
 from fcpower_bids.settings import Group, Settings
@@ -285,11 +286,14 @@ def _choose_recordings(
     """Recordings that take part, that the user asks for and that pass the limits, before any connectome is read."""
     chosen, notes = choose_connectomes(door.connectomes, settings)
     # Of what is left out, that which would be in this cohort if it were not.
+    # a run of which another space takes part is not left out; without a space it is of all
+    taking_part = {frozenset(drop(connectome.entities, ("space", "res", "den"))) for connectome in chosen}
     of_kind = {key: {connectome.entity(key) for connectome in chosen} for key in ("task", "space")}
     rows = [
         recording.row()
         for recording in would_take_part(door.left_out, settings)
         if recording.atlas in ("", chosen[0].atlas_name)
+        and ("space" in recording.labels or frozenset(recording.entities) not in taking_part)
         and all(key not in recording.labels or recording.labels[key] in there for key, there in of_kind.items())
     ]
     rows += door.absent

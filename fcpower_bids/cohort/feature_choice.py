@@ -11,7 +11,7 @@ from typing import Any
 from fcpower_bids.cohort.inclusion import Connectome
 from fcpower_bids.cohort.recordings import LeftOut, cleaning_choices, describe_choices, digest_choices, selected_of
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.imaging.atlas_files import declared_atlases
+from fcpower_bids.imaging.atlas_files import EXTENSIONS, declared_atlases, label_images, parse_name, parse_selector
 from fcpower_bids.inputs.discover import FILE_KEYS, Filter, apply_filters, note_unmatched, read_filters
 from fcpower_bids.inputs.sources import Source, join, values_of
 from fcpower_bids.outputs.tables import read_json
@@ -127,12 +127,23 @@ def _choose_atlas(connectomes: list[Connectome], settings: Settings) -> tuple[li
 def match_atlases(spec: str, names: Sequence[str]) -> list[str]:
     """Which written atlases a specification means: by declared name, by the name in files, else by its letters."""
     declared = declared_atlases().get(spec)
-    exact = {spec, f"atlas-{spec}"} | ({join(declared.entities)} if declared else set())
+    exact = {spec, f"atlas-{spec}"} | ({join(declared.entities)} if declared else set()) | _named_by_files(spec)
     matches = [name for name in names if name in exact]
     if matches or declared:
         return matches
     letters = _letters(Path(spec.partition(":")[0]).name.partition(".")[0])
     return [name for name in names if letters and letters in _letters(name.partition("-")[2])]
+
+
+def _named_by_files(spec: str) -> set[str]:
+    """What the participant level calls the atlases of ``FILE[:TSV]`` or ``DATASET[:SELECTOR]``."""
+    head, _, qualifier = spec.partition(":")
+    path = Path(head)
+    if path.name.endswith(EXTENSIONS):
+        return {join(parse_name(path).entities)}
+    wanted = parse_selector(qualifier).items() if qualifier else set[tuple[str, str]]()
+    files = label_images(path) if path.is_dir() else []
+    return {join(file.entities) for file in files if wanted <= file.chunks.items()}
 
 
 def _letters(text: str) -> str:

@@ -32,6 +32,8 @@ from fcpower_bids.imaging.streaming import VolumeFigures, header_summary
 from fcpower_bids.records import Cleaning, ParcelSeries, Recording
 from fcpower_bids.settings import Method
 
+FEWEST_SIGNALS = 2
+"""Parcels with a signal, without which there is no connection."""
 MOST_VOLUMES = 0.1
 """Share of the volumes that may be left out because they cannot be signal; more exclude the recording."""
 MOST_PARCELS = 0.2
@@ -171,6 +173,12 @@ def clean_recording(
     kept = kept & ~verdict.stray
     excluded = verdict.excluded or _too_short(kept, recording.repetition_time, settings)
     series = [np.where(lost, np.nan, mean) for mean, lost in zip(covered, verdict.parcels, strict=True)]
+    for values, name in zip(series, atlas_names, strict=True):
+        if np.isfinite(values).any(axis=0).sum() < FEWEST_SIGNALS and not excluded:
+            raise RecordingError(
+                f"Of {name} fewer than {FEWEST_SIGNALS} parcels have a signal, so there is no connection. "
+                "Check that the scan is in the space of the atlas, and its brain mask."
+            )
     cleaned: list[CleanedSeries] = []
     if not excluded:
         try:

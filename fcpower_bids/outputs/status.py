@@ -359,6 +359,7 @@ def describe_reasons(statuses: Iterable[Status], every_one: bool = False) -> lis
     )
     lines = []
     for first, *others in groups:
-        who = f"{1 + len(others)} recordings, the first is {first.recording}" if others else first.recording
+        kind = "embeddings" if first.recording.endswith(EMBEDDING) else "recordings"
+        who = f"{1 + len(others)} {kind}, the first is {first.recording}" if others else first.recording
         lines.append(f"{first.state}: {who} at {first.stage}: {first.reason}")
     return lines

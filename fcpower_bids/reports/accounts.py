@@ -183,6 +183,8 @@ def account_of(output_dir: Path, status: Status, *, thorough: bool = True) -> Ac
         there = files_of(output_dir, parse_name(f"{status.recording}_bold.tsv")[0])
         take_all(name for path in there if (name := path.relative_to(output_dir).as_posix()) not in status.outputs)
     account.views.extend(views.values())
+    # first the atlas under which least is left: later runs may have left out volumes for the parcels of theirs
+    account.quality.sort(key=lambda row: row["kept_volumes"])
     return account
 
 

@@ -16,7 +16,8 @@ from fcpower_bids.core.series import convention_of
 from fcpower_bids.encoders import PUBLISHED, name_of_weights
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.confounds import load_strategy
-from fcpower_bids.outputs.dataset import without_folders
+from fcpower_bids.inputs.sources import is_hcp
+from fcpower_bids.outputs.dataset import linked_datasets, without_folders
 from fcpower_bids.outputs.tables import made_by
 from fcpower_bids.reports.page import templates
 from fcpower_bids.settings import Settings
@@ -82,6 +83,8 @@ def methods_text(settings: Settings, atlases: Iterable[AtlasFacts] = (), others:
         others=others,
         configuration=settings.method.configuration_hash(),
         preprocessing=" and ".join(list(programs_of(settings.output_dir))[1:]),
+        hcp=any(is_hcp(folder) for folder in linked_datasets(settings.output_dir).values() if folder.is_dir()),
+        fixed=next((settings.output_dir / "logs" / "status").glob("*_proc-fix_*.json"), None) is not None,
         atlases=atlases,
         names=[without_folders(name) for name in settings.method.atlas],
         weights=name_of_weights(settings.method.encoder_weights) if settings.method.encoder_weights else "",

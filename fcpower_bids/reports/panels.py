@@ -77,8 +77,8 @@ class Context:
             kept = np.ones(len(clean), dtype=bool) if volumes is None else volumes["kept"].to_numpy(dtype=bool)
             if kept.sum() != len(clean):
                 raise DatasetError(
-                    f"{tables['timeseries']} has {len(clean)} rows, but {kept.sum()} volumes were kept. "
-                    "Run participant level again."
+                    f"{tables['timeseries']} has {len(clean)} rows, but {kept.sum()} volumes were kept by the last "
+                    "run, perhaps for the parcels of another atlas. Run the participant level with all atlases at once."
                 )
             whole = np.full((len(kept), clean.shape[1]), np.nan)
             whole[kept] = clean

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from fcpower_bids.cohort.recordings import DECISIONS, EXCLUDE_FILE, read_decisions
+from fcpower_bids.cohort.recordings import DECISIONS, EXCLUDE_FILE, REJECT, read_decisions
 from fcpower_bids.cohort.recordings import FILE as RECORDINGS
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, FcPowerError
@@ -162,7 +162,9 @@ def _decided(output_dir: Path, recordings: Sequence[str]) -> tuple[dict[str, lis
         meant = [name for name in labels if decision.means(name, labels[name])]
         if decision.recording:
             meant = [name for name in (decision.recording,) if name in labels]
-        decisions |= {name: [decision.decision, decision.reason, decision.decided] for name in meant}
+        for name in meant:
+            if decisions.get(name, [""])[0] != REJECT:  # as `recordings.decide`, whatever follows
+                decisions[name] = [decision.decision, decision.reason, decision.decided]
         others += [] if meant else [[cell or MISSING for cell in decision.cells()]]
     return decisions, others
 

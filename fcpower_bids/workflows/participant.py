@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -39,6 +40,7 @@ from fcpower_bids.outputs.dataset import (
     prepare_dataset,
 )
 from fcpower_bids.outputs.status import (
+    EMBEDDING,
     FAILED,
     RUNNING,
     Status,
@@ -50,6 +52,7 @@ from fcpower_bids.outputs.status import (
     input_mark,
     is_finished,
     read_status,
+    recorded,
     remove_outdated,
     status_path,
     write_status,
@@ -119,6 +122,11 @@ def run_participants(settings: Settings) -> int:
     plan = plan_run(settings, settings.work / "atlases")
     _refuse_another(plan.jobs, settings)
     output, jobs = settings.output_dir, plan.jobs
+    if settings.run.reports_only and not recorded(output):
+        raise UsageError(
+            f"{output} holds no status of a recording (logs/status), so there is nothing to report: leave out "
+            "--reports-only, or correct the output folder."
+        )
     datasets = prepare_dataset(settings, derivative_roots(settings))
     if not (settings.run.reports_only and settings.record.is_file()):  # it holds the choices that made the outputs
         write_shared(output, settings.record, settings.as_toml())
@@ -311,10 +319,15 @@ def _summarise(rows: Sequence[dict[Any, Any]], settings: Settings) -> list[str]:
         say(line, settings)
     for line in describe_reasons(failed, settings.run.verbose):
         tqdm.write(line, file=sys.stderr)  # an error is printed with --quiet too
-    states = [status.state for status in ends]
-    counts = sorted(((states.count(state), state) for state in dict.fromkeys(states)), key=lambda pair: -pair[0])
-    say(", ".join(f"{number} {state}" for number, state in counts) or "nothing to do", settings)
-    return states
+    of_embeddings, of_recordings = (
+        Counter(status.state for status in ends if status.recording.endswith(EMBEDDING) is embedded)
+        for embedded in (True, False)
+    )
+    say(", ".join(f"{number} {state}" for state, number in of_recordings.most_common()) or "nothing to do", settings)
+    if of_embeddings:
+        parts = (f"{number} {state}" for state, number in of_embeddings.most_common())
+        say(f"Embeddings that were not made: {', '.join(parts)}", settings)
+    return [status.state for status in ends]
 
 
 def _report(names: Iterable[str], settings: Settings, with_index: bool) -> list[str]:

@@ -21,6 +21,7 @@ from fcpower_bids.inputs.roots import dataset_identity
 from fcpower_bids.outputs.dataset import check_dataset, output_folder
 from fcpower_bids.outputs.status import (
     DONE,
+    EMBEDDING,
     EXCLUDED,
     FAILED,
     MOST_ALIKE,
@@ -269,7 +270,7 @@ def describe_plan(plan: Plan, settings: Settings) -> str:
     fit = [job for job in jobs if not job.excluded]
     people = {job.recording.subject for job in fit}
     hours = sum(job.volumes * job.recording.repetition_time for job in fit) / 3600
-    states = [status.state for status in plan.expected]
+    states = [status.state for status in plan.expected if not status.recording.endswith(EMBEDDING)]
     failed, skipped = states.count(FAILED), states.count(SKIPPED)
     return "\n".join(
         [

@@ -257,3 +257,40 @@ def test_who_is_left_out_is_counted_by_what_was_asked_for_and_once(troubled_demo
         rows.append(left_out[left_out["what"].isin(["recording", "decision"])])
     pd.testing.assert_frame_equal(*rows)
     assert sorted(rows[0]["reason"].str.partition(":")[0]) == sorted(excluded)
+
+
+def test_pages_of_nothing_are_refused(exact_demo, tmp_path):
+    found = run_app(exact_demo[0], tmp_path / "out", *ATLAS, "--reports-only")
+    assert found.code == 2
+    assert "nothing to report" in found.err
+    assert not (tmp_path / "out" / "dataset_description.json").exists()
+
+
+def test_one_parcel_makes_no_connectome(tmp_path):
+    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=2, sessions=1, volumes=80))
+    atlas = nib.load(builtin_atlas("MNI152NLin2009cAsym", tmp_path / "made").image)
+    (mask,) = (tmp_path / "in").rglob("sub-01_*_desc-brain_mask.nii.gz")
+    brain = nib.load(mask)
+    places = nib.affines.apply_affine(atlas.affine, np.argwhere(np.asarray(atlas.dataobj) == 1))
+    voxels = np.unique(np.round(nib.affines.apply_affine(np.linalg.inv(brain.affine), places)).astype(int), axis=0)
+    small = np.zeros(brain.shape, dtype=np.uint8)
+    small[tuple(voxels.T)] = np.asarray(brain.dataobj)[tuple(voxels.T)]
+    nib.save(nib.Nifti1Image(small, brain.affine, brain.header), mask)
+    found = run_app(tmp_path / "in", tmp_path / "out", *ATLAS, *PLAIN)
+    assert found.code == 4
+    assert "fewer than 2 parcels have a signal, so there is no connection" in found.reason("sub-01")
+
+
+@pytest.mark.parametrize("form", ["{image}", "{image}:{tsv}", "{folder}", "{folder}:Toy"])
+def test_the_group_level_knows_an_atlas_by_the_file_that_it_was_given_as(form, tmp_path):
+    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=2, sessions=1, volumes=80))
+    (tmp_path / "atlases").mkdir()
+    image = atlas_named(tmp_path / "atlases", "tpl-MNI152NLin2009cAsym_atlas-Toy")
+    places = {"image": image, "folder": tmp_path / "atlases"}
+    places["tsv"] = image.with_name(image.name.replace(".nii.gz", ".tsv"))
+    shutil.rmtree(tmp_path / "atlases" / "made")
+    options = ("--atlas", form.format(**places), "--nprocs", "1", "--min-time", "0")
+    found = run(tmp_path / "in", tmp_path / "out", "participant", *options, *PLAIN)
+    assert found.code == 0, found.err
+    found = run(tmp_path / "in", tmp_path / "out", "group", *options, "--analyses", "check")
+    assert found.code == 0, found.err

@@ -84,6 +84,18 @@ def test_the_same_derivatives_under_a_name_are_the_same_dataset(exact_demo, outp
     assert {name: before[name] for name in of_recordings} == {name: after.get(name) for name in of_recordings}
 
 
+def test_a_rejected_person_stays_so_on_the_index(exact_demo, outputs):
+    recording = next(iter(table(outputs / "recordings.tsv")["recording"]))
+    decisions = f"sub-01\tn/a\treject\tmoved\n{recording[:6]}\t{recording}\taccept\tlooked again\n"
+    (outputs / "exclude.tsv").write_text("participant_id\trecording\tdecision\treason\n" + decisions)
+    assert run(exact_demo[0], outputs, "participant", *PLAINLY, "--reports-only").code == 0
+    page = (outputs / "index.html").read_text()
+    assert "looked again" not in page
+    assert page.count("moved") >= 2
+    rows = table(outputs / "recordings.tsv").set_index("recording")
+    assert rows.loc[recording, "state"] == "rejected"
+
+
 def test_the_methods_say_of_whom_the_exponent_is_another(exact_demo, outputs):
     both = [*PLAINLY, "--participant-label"]
     assert run(exact_demo[0], outputs, "participant", *both, "01", "02").code == 0
