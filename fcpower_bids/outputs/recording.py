@@ -276,10 +276,9 @@ def common_metadata(results: Results, atlas: Atlas | None = None) -> dict[str, A
         "SoftwareVersion": __version__,
         "ConfigurationHash": results.settings.configuration_hash(),
     }
-    if recording.entity("res"):
-        metadata["Resolution"] = f"The resolution 'res-{recording.entity('res')}' of the source file"
-    if recording.entity("den"):
-        metadata["Density"] = f"The density 'den-{recording.entity('den')}' of the source file"
+    for key, name in (("res", "Resolution"), ("den", "Density")):
+        if label := dict(recording.entities).get(key):
+            metadata[name] = f"The {name.lower()} '{key}-{label}' of the source file"
     if atlas is not None:
         metadata["Atlas"] = {"Name": atlas.name, "Space": atlas.space, "Source": atlas.source, "License": atlas.licence}
         if atlas.image.is_file():
