@@ -215,7 +215,10 @@ def _atlas_files(output_dir: Path, results: Results, number: int) -> Iterator[Pa
     cleaned, timing = cleaning_metadata(results, number), {"RepetitionTime": tr, "SamplingFrequency": 1 / tr}
     yield write_matrix(path, clean, atlas.names)
     if atlas.is_cifti:
-        from fcpower_bids.imaging.cifti import encode_pconn, encode_ptseries  # loads nibabel, only CIFTI needs it
+        from fcpower_bids.imaging.parcellation import (  # loads nibabel, only CIFTI needs it
+            encode_pconn,
+            encode_ptseries,
+        )
 
         yield write_bytes(path.with_suffix(".ptseries.nii"), encode_ptseries(clean, atlas, tr))
     yield describe_files({**cleaned, **timing, "Units": "standard deviations (z-scored)"}, path)
