@@ -128,7 +128,7 @@ def load_header(path: Path) -> Any:
 
 
 def header_summary(path: Path) -> HeaderSummary:
-    """Return shape, voxel sizes, repetition time and storage of a BOLD recording. Raises RecordingError."""
+    """Return shape, repetition time and storage of a BOLD recording. Raises RecordingError."""
     return read_alike(Path(path), _read_summary, _ALIKE)
 
 
