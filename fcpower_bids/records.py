@@ -61,15 +61,6 @@ class Recording:
     confounds_metadata: Path | None = None  # its JSON (components and their explained variance)
     sidecar: Path | None = None  # the JSON of the BOLD file
 
-    def entity(self, key: str) -> str | None:
-        """Return the value of one entity by its short key (``"sub"``, ``"ses"``, ``"task"``), or None."""
-        return dict(self.entities).get(key)
-
-    @property
-    def subject(self) -> str:
-        """The participant label without ``sub-``."""
-        return dict(self.entities)["sub"]
-
     @property
     def space(self) -> str:
         """The template space of the series, as in :func:`space_of`."""
@@ -124,7 +115,7 @@ class Output:
     """The part of an output's name that distinguishes it from others of its recording."""
 
     suffix: str  # BIDS suffix (``timeseries``, ``relmat``, ``eigenvalues``, ...)
-    entities: Entities = field(default=())  # entities added to those of the source (``stat``, ``desc``, ...)
+    entities: Entities = ()  # entities added to those of the source (``stat``, ``desc``, ...)
     extension: str = ".tsv"  # with the dot
 
 

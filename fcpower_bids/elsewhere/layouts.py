@@ -145,7 +145,7 @@ def _pick(variables: Mapping[str, Any], key: str, path: Path) -> NDArray[np.floa
 
 
 def _parcellated(path: Path, key: str) -> Read:
-    from fcpower_bids.imaging.cifti import read_parcellated  # loads nibabel
+    from fcpower_bids.imaging.parcellation import read_parcellated  # loads nibabel
 
     return read_parcellated(path)
 

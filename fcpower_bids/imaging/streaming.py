@@ -9,7 +9,6 @@ atlas that was damaged on the way would be taken for a sound one with other cont
 from __future__ import annotations
 
 import gzip
-import os
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -129,23 +128,10 @@ def load_header(path: Path) -> Any:
 
 
 def header_summary(path: Path) -> HeaderSummary:
-    """Return shape, voxel sizes, repetition time and storage of a BOLD recording. Raises RecordingError."""
-    try:
-        state = os.stat(path)
-    except OSError:
-        return _read_summary(Path(path))
-    key = (str(path), state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
-    if key not in _SUMMARIES:
-        summary = read_alike(Path(path), _read_summary, _ALIKE)
-        if summary.grayordinates is not None:  # megabytes
-            return summary
-        if len(_SUMMARIES) >= MOST_SUMMARIES:
-            _SUMMARIES.clear()
-        _SUMMARIES[key] = summary
-    return _SUMMARIES[key]
+    """Return shape, repetition time and storage of a BOLD recording. Raises RecordingError."""
+    return read_alike(Path(path), _read_summary, _ALIKE)
 
 
-_SUMMARIES: dict[tuple[str, int, int, int, int], HeaderSummary] = {}
 _ALIKE: dict[bytes, HeaderSummary] = {}
 MOST_SUMMARIES = 20_000
 STARTS = (b"\x5c\x01\0\0", b"\0\0\x01\x5c")

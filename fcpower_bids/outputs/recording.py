@@ -213,7 +213,10 @@ def _atlas_files(output_dir: Path, results: Results, number: int) -> Iterator[Pa
     cleaned, timing = cleaning_metadata(results, number), {"RepetitionTime": tr, "SamplingFrequency": 1 / tr}
     yield write_matrix(path, clean, atlas.names)
     if atlas.is_cifti:
-        from fcpower_bids.imaging.cifti import encode_pconn, encode_ptseries  # loads nibabel, only CIFTI needs it
+        from fcpower_bids.imaging.parcellation import (  # loads nibabel, only CIFTI needs it
+            encode_pconn,
+            encode_ptseries,
+        )
 
         yield write_bytes(path.with_suffix(".ptseries.nii"), encode_ptseries(clean, atlas, tr))
     yield describe_files({**cleaned, **timing, "Units": "standard deviations (z-scored)"}, path)
@@ -274,10 +277,9 @@ def common_metadata(results: Results, atlas: Atlas | None = None) -> dict[str, A
         "SoftwareVersion": __version__,
         "ConfigurationHash": results.settings.configuration_hash(),
     }
-    if recording.entity("res"):
-        metadata["Resolution"] = f"The resolution 'res-{recording.entity('res')}' of the source file"
-    if recording.entity("den"):
-        metadata["Density"] = f"The density 'den-{recording.entity('den')}' of the source file"
+    for key, name in (("res", "Resolution"), ("den", "Density")):
+        if label := dict(recording.entities).get(key):
+            metadata[name] = f"The {name.lower()} '{key}-{label}' of the source file"
     if atlas is not None:
         metadata["Atlas"] = {"Name": atlas.name, "Space": atlas.space, "Source": atlas.source, "License": atlas.licence}
         if atlas.image.is_file():

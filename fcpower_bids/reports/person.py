@@ -121,6 +121,8 @@ def _rows(output_dir: Path, accounts: Sequence[Account], pictures: bool) -> Iter
         page = account.name.partition("_")[0] + (f"_ses-{account.session or 'none'}" if many else "")
         there = (output_dir / f"{page}.html").is_file()  # a list of other programs has none
         row: dict[str, Any] = {"recording": account.name, "page": f"{page}.html#{account.name}-0" if there else ""}
+        # how the row of its decision begins
+        row["whose"] = [page.partition("_")[0], *(account.entities.get(key, MISSING) for key in ("ses", "task", "run"))]
         state, values = account.status.state, ["n/a"] * len(FIGURES)
         sentences = [] if state == DONE else [account.status.reason]
         try:

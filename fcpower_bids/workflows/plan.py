@@ -268,7 +268,7 @@ def describe_plan(plan: Plan, settings: Settings) -> str:
     lines += describe_notes(plan.discovery.notes, every)
     lines += [f"Read from {root}" for root in plan.discovery.derivatives]
     fit = [job for job in jobs if not job.excluded]
-    people = {job.recording.subject for job in fit}
+    people = {dict(job.recording.entities)["sub"] for job in fit}
     hours = sum(job.volumes * job.recording.repetition_time for job in fit) / 3600
     states = [status.state for status in plan.expected if not status.recording.endswith(EMBEDDING)]
     failed, skipped = states.count(FAILED), states.count(SKIPPED)

@@ -41,7 +41,7 @@ def test_nothing_left_says_which_filter_and_what_there_is(root):
 
 def test_participants_asked_for_that_are_not_there(root):
     found = find_recordings(settings(root, participant_label=("02", "sub-09")))
-    assert [recording.subject for recording in found.recordings] == ["02"]
+    assert [dict(recording.entities)["sub"] for recording in found.recordings] == ["02"]
     (problem,) = found.problems
     assert (problem.recording, problem.kind) == ("sub-09", "failed")
     assert f"There is no sub-09 in {root}" in problem.sentence

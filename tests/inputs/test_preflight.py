@@ -44,7 +44,7 @@ def folder(root):
 def the_problem(root):
     """The one problem there is; the other recording goes on."""
     found = find_recordings(settings(root))
-    assert [recording.subject for recording in found.recordings] == ["02"]
+    assert [dict(recording.entities)["sub"] for recording in found.recordings] == ["02"]
     (problem,) = found.problems
     assert (problem.recording, problem.kind) == (f"{RUN}_{MNI}", "failed")
     return problem

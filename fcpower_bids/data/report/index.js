@@ -108,14 +108,9 @@ body.addEventListener("keydown", (event) => {
 // The file: what was decided, by row of the table, and the rows of recordings that are not here.
 by("save").addEventListener("click", () => {
   const clean = (text) => text.replace(/\s+/g, " ").replace(/"/g, "'").trim() || "n/a";
-  const made = rows.filter((row) => decision(row.recording)[0]).map(({ recording }) => {
-    const [word, reason, day] = decision(recording);
-    const label = (key) => (recording + "_").match(`(?:^|_)${key}-(.*?)_`)?.[1] || "n/a";
-    const about = { participant_id: "sub-" + label("sub"), session: label("ses"), task: label("task"),
-      run: label("run"), recording, decision: word, reason: clean(reason), decided: clean(day) };
-    return columns.map((name) => about[name]);
-  });
-  const text = [columns, ...made, ...others].map((row) => row.join("\t") + "\n").join("");
+  const made = rows.filter((row) => decision(row.recording)[0]);
+  const lines = made.map((row) => [...row.whose, row.recording, ...decision(row.recording).map(clean)]);
+  const text = [columns, ...lines, ...others].map((row) => row.join("\t") + "\n").join("");
   const address = URL.createObjectURL(new Blob([text], { type: "text/tab-separated-values" }));
   element("a", { href: address, download: file }).click();
   setTimeout(() => URL.revokeObjectURL(address), 1000);
