@@ -316,6 +316,8 @@ def read_configuration(path: Path) -> tuple[dict[str, Any], list[str]]:
         content = read_toml(path)
     except (OSError, ValueError, DatasetError) as error:
         return {}, [f"The configuration file {path} cannot be read: {error}"]
+    if {"config_file", "config-file"} & content.keys():
+        return {}, [f"{path} names another configuration file, which is not read: put its lines into {path.name}."]
     # The resolved file carries the places for the record; the command line decides.
     return _convert_all({key: value for key, value in content.items() if key.replace("-", "_") not in PLACES}, path)
 

@@ -68,7 +68,8 @@ def censor_mask(framewise_displacement: ArrayLike, threshold: float | None, dumm
         )
     kept = np.ones(displacement.shape, dtype=bool)
     if threshold:
-        unknown = np.flatnonzero(np.isnan(displacement[1:])) + 1
+        first = max(1, dummy_scans)  # what is dropped need not be judged
+        unknown = np.flatnonzero(np.isnan(displacement[first:])) + first
         if unknown.size:
             raise Unfit(
                 f"The framewise displacement of {unknown.size} volumes is unknown (the first is volume {unknown[0]}, "
