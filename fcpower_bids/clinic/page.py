@@ -39,8 +39,8 @@ def write_prediction_pages(
     command: Callable[[str], str] = lambda person: "",
 ) -> tuple[list[Path], list[str]]:
     """Write ``sub-LABEL_MODEL.html`` for every person of a table of predictions; say of each that failed why."""
-    about: dict[str, Any] = {"facts": facts, "card": card_of(facts, model), "added": say_added(facts["Skill"])}
-    about |= {"covariates": _listed(facts["Covariates"] or [""]), "evidence": say_evidence(facts["Skill"])}
+    about: dict[str, Any] = {"card": card_of(facts, model), "evidence": say_evidence(facts["Skill"])}
+    about |= {"trust": say_trust(facts), "limits": say_limits(facts)}
     about |= {"target": facts["Target"], "alarm": "" if facts["Skill"]["Found"] else say_skill(facts)}
     pages, broken = [], []
     for person, rows in frame.groupby("participant_id", sort=True):
@@ -166,6 +166,37 @@ def say_added(skill: Mapping[str, Any]) -> list[str]:
     if "Added" not in skill or _added(skill).adds or _added(skill).p != _added(skill).p:
         return []
     return [f"To what is known anyway the connectome adds nothing that was shown: {_added(skill).clause('it')}."]
+
+
+def say_trust(facts: Mapping[str, Any]) -> list[str]:
+    """How far the interval, or the choice of classes, holds."""
+    interval = facts["Interval"]
+    if facts["PositiveClass"] is None:
+        nominal, measured = (f"{100 * interval[key]:.0f}" for key in ("NominalCoverage", "MeasuredCoverage"))
+        held = f"on what was held out of the training it held in {measured}"
+        sentence = f"The interval is made to hold in {nominal} of 100 cases for {interval['HoldsFor']}; {held}."
+    else:
+        kept = ", ".join(f"{name} {100 * share:.0f}" for name, share in interval["CoverageOfClasses"].items())
+        sentence = (
+            "A class is ruled out where 90 of 100 of its members have scores nearer to it; of 100 people of each class "
+            f"held out of the training so many kept their own: {kept}."
+        )
+    return [*say_added(facts["Skill"]), sentence]
+
+
+def say_limits(facts: Mapping[str, Any]) -> list[str]:
+    """What a prediction cannot say."""
+    sites = f" of {len(facts['Sites'])} sites" if len(facts["Sites"]) > 1 else ""
+    sentences = [
+        f"It was learned from {facts['NumberOfPeople']} people{sites}; for people unlike these it says nothing.",
+        "It is no diagnosis, and no reason to change a treatment.",
+        "An interval holds on average over people; for a single one it may be far too narrow.",
+    ]
+    if facts["Covariates"]:
+        share = f"the share of {_listed(facts['Covariates'])} was taken off"
+        expected = "so that 0 is the expectation for a person alike in this"
+        sentences.append(f"The number is no {facts['Target']} itself: {share}, {expected}.")
+    return sentences
 
 
 def _added(skill: Mapping[str, Any]) -> Added:
