@@ -253,22 +253,22 @@ def _state_of(connectome: Connectome, output_dir: Path) -> tuple[str, str]:
 
 def _without_fc(output_dir: Path, connectomes: Sequence[Connectome]) -> Iterator[LeftOut]:
     """Recordings and persons without an FC, or without one that was written under another atlas."""
-    known, stems = (
-        {connectome.recording for connectome in connectomes},
-        {connectome.path.stem for connectome in connectomes},
-    )
+    known, stems = dict[str, set[str]](), {connectome.path.stem for connectome in connectomes}
+    for connectome in connectomes:
+        known.setdefault(connectome.recording, set()).add(connectome.atlas_name)
     names = {name for name in recorded(output_dir) if not name.endswith(EMBEDDING)}
     for name in sorted(names):
         status = current_status(output_dir, name)
         entities = parse_name(f"{name}_bold.tsv")[0]
-        if name not in known and status is not None and status.state in NOT_DONE:
-            yield LeftOut(entities, "", status.state, status.reason or UNFINISHED)
+        if status is not None and status.state in NOT_DONE:
+            for without in sorted({*status.atlases} - known[name]) if name in known else [""]:
+                yield LeftOut(entities, without, status.state, status.reason or UNFINISHED)
         for path in map(Path, status.outputs if status is not None and name in known else ()):
             if path.suffix == ".tsv" and path.stem.endswith(FC_END) and path.stem not in stems:
                 atlas = drop(parse_name(path.name)[0], ("stat", *dict(entities)))
                 yield LeftOut(entities, join(atlas), FAILED, f"{path.as_posix()} is gone: {AGAIN}.")
     for entities, sidecar in list_quality_sidecars(output_dir):  # of folders that were copied without their statuses
-        if join(entities) not in known | names:
+        if join(entities) not in known.keys() | names:
             try:
                 reason, state = str(read_json(sidecar).get("Reason", "")), EXCLUDED
             except DatasetError as error:

@@ -140,11 +140,17 @@ def conclude_recording(
     seconds: float,
     embedded: Mapping[str, str],
     inputs: str,
+    atlases: Sequence[str] = (),
 ) -> Status:
-    """Write the final status of a recording, and those of embeddings that there are not: it is done all the same."""
+    """Write the final status of a recording, and those of embeddings that there are not: it is done all the same.
+
+    `atlases`: those of the run; it is excluded under these, for it may be for their parcels.
+    """
     state, stage = (EXCLUDED, "bandpass") if written.excluded else (DONE, "sink")
     status = Status(recording, state, stage, written.excluded, seconds, peak_megabytes(), fingerprint, written.files)
-    status = write_status(output_dir, replace(status, inputs=inputs))
+    status = write_status(
+        output_dir, replace(status, inputs=inputs, atlases=tuple(atlases) if written.excluded else ())
+    )
     for atlas, name in embedded.items():
         if atlas in written.problems:
             problem, sentence = written.problems[atlas]

@@ -64,7 +64,7 @@ class Status:
     sizes: Mapping[str, int] = field(default_factory=dict)
     process: int = 0  # number of the process that is at work on it
     inputs: str = ""  # content of the files that it was made from: where it is another, nothing of it is used
-    # names of the atlases of a run that did not end; what is there under others is as it was
+    # names of the atlases under which it is excluded or failed; what is there under others is as it was
     atlases: tuple[str, ...] = ()
 
     def is_of(self, atlas: str) -> bool:
@@ -226,11 +226,13 @@ def is_finished(
 def remove_outdated(output_dir: Path, earlier: Status) -> list[Path]:
     """Remove what was written of a recording before if it is excluded now, and return it: it has no connectome.
 
-    A link that leads out is no file of ours to remove.
+    What is there under other atlases stays. A link that leads out is no file of ours to remove.
     """
     now = read_status(output_dir, earlier.recording)
     removed = []
     for name in sorted(set(earlier.outputs).difference(now.outputs)) if now and now.state == EXCLUDED else ():
+        if now and now.atlases and "_atlas-" in name and not any(f"_{atlas}_" in name for atlas in now.atlases):
+            continue
         with suppress(DatasetError):
             if (path := stored_path(output_dir, name)).is_file():
                 path.unlink(missing_ok=True)

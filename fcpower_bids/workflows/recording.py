@@ -193,7 +193,8 @@ def process_recording(
         written = Written(tuple(outputs.files), outputs.excluded, outputs.problems)
         embedded = embedding_names(name, atlases, settings.method)
         seconds = round(time.perf_counter() - started, 3)
-        conclude_recording(output, name, written, mark, seconds, embedded, input_mark(recording))
+        those = [atlas.name for atlas in atlases]
+        conclude_recording(output, name, written, mark, seconds, embedded, input_mark(recording), those)
         forget_crashes(output, name)
         if not settings.run.debug:
             shutil.rmtree(folder, ignore_errors=True)

@@ -294,3 +294,35 @@ def test_the_group_level_knows_an_atlas_by_the_file_that_it_was_given_as(form, t
     assert found.code == 0, found.err
     found = run(tmp_path / "in", tmp_path / "out", "group", *options, "--analyses", "check")
     assert found.code == 0, found.err
+
+
+def test_parcels_of_one_atlas_do_not_decide_about_another(tmp_path):
+    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=2, sessions=1, volumes=80))
+    front, rest = atlas_named(tmp_path, "atlas-Front"), atlas_named(tmp_path, "atlas-Rest")
+    image = nib.load(front)
+    labels = np.asarray(image.dataobj)
+    for path, kept in ((front, labels <= 5), (rest, labels > 5)):
+        nib.save(nib.Nifti1Image(np.where(kept, labels, 0).astype(np.int16), image.affine), path)
+        names = path.with_name(path.name.replace(".nii.gz", ".tsv"))
+        rows = pd.read_csv(names, sep="\t", dtype=str)
+        there = rows["index"].astype(int).isin(np.unique(labels[kept]))
+        rows[there].to_csv(names, sep="\t", index=False)
+    (path,) = (tmp_path / "in").rglob("sub-01_*_desc-preproc_bold.nii.gz")
+    bold = nib.load(path)
+    values = np.asarray(bold.dataobj).copy()
+    voxels = nib.affines.apply_affine(
+        np.linalg.inv(bold.affine) @ image.affine, np.argwhere((labels > 0) & (labels < 5))
+    )
+    where = tuple(np.unique(np.round(voxels).astype(int), axis=0).T)
+    values[where] = np.where(np.arange(80) < 30, values[where], values[where][:, 30:31])
+    nib.save(nib.Nifti1Image(values, bold.affine, bold.header), path)
+    options = (*PLAIN, "--nprocs", "1", "--min-time", "0")
+    assert run_app(tmp_path / "in", tmp_path / "out", "--atlas", rest, *options).code == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "out" / "sub-01").rglob("*atlas-Rest*_relmat.tsv")}
+    assert len(before) == 2
+    found = run_app(tmp_path / "in", tmp_path / "out", "--atlas", front, *options)
+    assert "excluded" in found.states().values()
+    assert {path: path.read_bytes() for path in before} == before
+    rows = table(tmp_path / "out" / "recordings.tsv").set_index(["recording", "atlas"])["state"]
+    states = {atlas: state for (name, atlas), state in rows.items() if name.startswith("sub-01")}
+    assert states == {"atlas-Front": "excluded", "atlas-Rest": "done"}
