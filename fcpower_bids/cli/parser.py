@@ -308,6 +308,10 @@ def _unknown_option(parser: argparse.ArgumentParser, item: str, level: str) -> s
     return f"There is no option {item}." + (f" Did you mean {close[0]}?" if close else " See fcpower_bids --help.")
 
 
+GONE = frozenset({"accept_unproven", "checkpoint_every", "microbatch"})
+"""Keys of records of earlier versions, which are decided without the user now."""
+
+
 def read_configuration(path: Path) -> tuple[dict[str, Any], list[str]]:
     """Read options from a TOML file; return them and what is wrong with it."""
     from fcpower_bids.outputs.tables import read_toml  # most runs have no configuration file
@@ -332,6 +336,7 @@ def _convert_all(content: Mapping[str, Any], whose: object) -> tuple[dict[str, A
         if option is None:
             close = difflib.get_close_matches(name, options(), n=1)
             hint = f"Did you mean {close[0]}?" if close else "See docs/usage.md."
+            hint = "It was one: remove its line." if name in GONE else hint
             errors.append(f"{whose} has '{key}', which is not an option. {hint}")
             continue
         items = value if isinstance(value, list) and option.is_list else [value]

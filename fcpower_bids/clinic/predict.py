@@ -190,7 +190,8 @@ def predict_scans(
     refuse_without_skill(facts, accept_no_skill)
     wanted = {f"sub-{label.removeprefix('sub-')}" for label in participants}
     scans, outside = _choose(facts, output_dir, wanted)
-    people = read_people(output_dir, phenotypes, [(scan.participant, scan.session) for scan in scans])
+    sessions = [(scan.participant, scan.session) for scan in scans]
+    people = read_people(output_dir, phenotypes, sessions, missing_values=facts["MissingValues"])
     attempts = [_attempt(scan, model, output_dir, people) for scan in scans]
     rows = sorted([*(row for row, _ in attempts), *outside], key=lambda row: str(row["scan"]))
     frame = pd.DataFrame(rows, columns=list(PREDICTED.columns))

@@ -131,6 +131,10 @@ def match_atlases(spec: str, names: Sequence[str]) -> list[str]:
     matches = [name for name in names if name in exact]
     if matches or declared:
         return matches
+    parts = [_named_by_files(part.strip()) for part in spec.split("+")]
+    if len(parts) > 1 and any(parts):  # of files that are joined, which are called by all of them
+        joined = "".join(_letters(min(part).partition("-")[2].partition("_")[0]) for part in parts if part)
+        return [name for name in names if all(parts) and _letters(name.partition("_")[0].partition("-")[2]) == joined]
     letters = _letters(Path(spec.partition(":")[0]).name.partition(".")[0])
     return [name for name in names if letters and letters in _letters(name.partition("-")[2])]
 
@@ -139,6 +143,8 @@ def _named_by_files(spec: str) -> set[str]:
     """What the participant level calls the atlases of ``FILE[:TSV]`` or ``DATASET[:SELECTOR]``."""
     head, _, qualifier = spec.partition(":")
     path = Path(head)
+    if "+" in spec and not path.exists():
+        return set()
     if path.name.endswith(EXTENSIONS):
         return {join(parse_name(path).entities)}
     wanted = parse_selector(qualifier).items() if qualifier else set[tuple[str, str]]()

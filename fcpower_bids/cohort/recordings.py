@@ -43,6 +43,7 @@ from fcpower_bids.records import Entities
 from fcpower_bids.schema import TABLES, is_table
 from fcpower_bids.settings import Method, Settings
 from fcpower_bids.store import LOCKS, lock, may_write, write_text
+from fcpower_bids.transforms.connectomes import make_transform
 
 ACCEPT, DOUBT, REJECT = "accept", "doubt", "reject"
 DECISIONS = TABLES["exclude"]
@@ -349,16 +350,15 @@ def describe_choices(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 def other_choices(output_dir: Path, method: Method) -> list[str]:
     """Say of how many recordings the choices are others than these, and which."""
-    now, mark = method.cleaning(), method.configuration_hash()
+    now, power = method.cleaning(), str(dict(make_transform("power", method).entities)["desc"])
     names: dict[str, set[str]] = {}
     for connectome in list_connectomes(output_dir):
-        before, difference, made_with = cleaning_choices(connectome), "", mark
-        with suppress(DatasetError):  # damaged, for which the scan is left out
-            made_with = connectome.facts.get("ConfigurationHash", mark)
+        before, difference = cleaning_choices(connectome), ""
         if before and before != now:
             difference = f"{describe_choices(before, now)} for the others"
-        elif before and made_with != mark:
-            difference = "another --alpha, or other --transforms or --encoder, which their sidecars name"
+        elif "power" in method.transforms and connectome.powers and power not in connectome.powers:
+            alphas = [label.removeprefix("power").replace("p", ".") for label in connectome.powers]
+            difference = f"--alpha {' and '.join(alphas)}, now {method.alpha:g} for the others"
         if difference:
             names.setdefault(difference, set()).add(connectome.recording)
     return [f"{len(those)} ({min(those)} first) with {difference}" for difference, those in sorted(names.items())]

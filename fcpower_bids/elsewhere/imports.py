@@ -49,6 +49,7 @@ from fcpower_bids.outputs.dataset import (
     TIMESERIES,
     bids_uri,
     files_of,
+    linked_datasets,
     name_inputs,
     order_entities,
     parse_name,
@@ -182,12 +183,13 @@ def bring_sources(settings: Settings) -> None:
         if not asked or labels["sub"] in asked
     ):
         check_phenotypes(settings, scanned)  # before a thousand series are read
-    known = name_inputs({name: root}, settings.output_dir)
+    ((new, _),) = name_inputs({name: root}, settings.output_dir).items()
+    linked = linked_datasets(settings.output_dir).get(new, Path())
+    is_same = new == name or (linked.is_dir() and linked.samefile(root))  # else another dataset has its name
+    name = new
     before = [status for status in read_statuses(settings.output_dir) if status.state == DONE]
     lists = ("", place.name)  # other sources are known by their folders
-    ours = [
-        name in known and status.stage == IMPORT and (place.is_dir() or status.inputs in lists) for status in before
-    ]
+    ours = [is_same and status.stage == IMPORT and (place.is_dir() or status.inputs in lists) for status in before]
     other = next((status for status, is_ours in zip(before, ours, strict=True) if not is_ours), None)
     if other is not None and not settings.run.replace:
         raise UsageError(

@@ -50,6 +50,7 @@ def find_series(
     paths: Mapping[Path, str],
     folder: Path,
     dataset: str,
+    corpus: Path,
     *,
     terms: Mapping[str, str],
     families: Mapping[str, str] | None = None,
@@ -60,7 +61,9 @@ def find_series(
     What is not to be used need not be there: it leaves a corpus that has it. Without families or sites those that the
     corpus has stay.
     """
-    place = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+    # of a corpus within the outputs its own place: both may be moved together
+    inside = corpus.resolve().is_relative_to(folder.resolve())
+    place = hashlib.sha256(("." if inside else str(folder.resolve())).encode()).hexdigest()[:16]
     for path, reason in sorted(paths.items()):
         facts: dict[str, Any] = (
             {"repetition_time": math.nan, "source": "n/a", "parcel_names": None} if reason else _describe(path)
@@ -219,6 +222,7 @@ class _Pack:
         self.folder, self.alpha, self.atlas = folder, alpha, atlas
         self.parcel_names: tuple[str, ...] | None = None
         self.rows: dict[str, dict[str, Any]] = {}
+        self.people: dict[tuple[str, str], dict[str, str]] = {}  # by dataset and subject: family and site, if known
         self.waiting: dict[str, tuple[NDArray[np.float16], NDArray[np.float32]]] = {}
         self.excluded: list[tuple[str, str]] = []
         self.sha256, self.shard, self.replaced = "", 0, 0
@@ -244,6 +248,9 @@ class _Pack:
         self.atlas = facts["atlas"] if atlas == "n/a" else atlas
         if table is not None:
             self.rows = {str(row["id"]): row for row in table.to_dict("records")}  # type: ignore[misc]
+            for row in self.rows.values():
+                labels = {name: row[name] for name in ("family", "site") if row[name] != "n/a"}
+                self.people.setdefault((row["dataset"], row["subject"]), {}).update(labels)
             self.shard = int(table["shard"].max()) + 1
 
     def admit(self, sources: Sequence[Source]) -> None:
@@ -267,17 +274,14 @@ class _Pack:
                 )
 
     def _text(self, metadata: Mapping[str, Any]) -> dict[str, str]:
-        """What the table says of a recording; of what nothing is known now, what it said before."""
-        before = self.rows.get(metadata["id"], {})
-        kept = {name: before[name] for name in ("family", "site") if name in before and name not in metadata}
+        """What the table says of a recording; of family and site, unless they are known now, what it said before."""
+        before = self.people.get((metadata["dataset"], metadata["subject"]), {})
+        kept = {name: label for name, label in before.items() if name not in metadata}
         return {key: str(metadata.get(key) or "n/a") for key in TEXT_COLUMNS} | kept
 
     def forget(self, sources: Sequence[Source], there: Collection[str]) -> None:
-        """Leave out what came from these outputs, wherever they lay before, and is not there any more."""
+        """Leave out what came from these outputs and is not there any more."""
         places = {(facts["dataset"], facts["place"]) for facts, _ in sources}
-        for facts, _ in sources:
-            if (row := self.rows.get(facts["id"])) and row["source"] == facts["source"] != "n/a":
-                places.add((row["dataset"], row["place"]))
         gone = [
             name for name, row in self.rows.items() if (row["dataset"], row["place"]) in places and name not in there
         ]

@@ -18,7 +18,17 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.dataset import describe_without_folders, files_of, known_folders, parse_name, short_name
 from fcpower_bids.outputs.recording import QUALITY_TABLE as QUALITY
 from fcpower_bids.outputs.recording import VOLUMES
-from fcpower_bids.outputs.status import DONE, EMBEDDING, EXCLUDED, FAILED, RUNNING, SKIPPED, Status, read_status
+from fcpower_bids.outputs.status import (
+    DONE,
+    EMBEDDING,
+    EXCLUDED,
+    FAILED,
+    OF_ATLAS,
+    RUNNING,
+    SKIPPED,
+    Status,
+    read_status,
+)
 from fcpower_bids.outputs.tables import MISSING, read_json, read_table, refuse_pipe
 from fcpower_bids.reports.page import count
 from fcpower_bids.schema import TableSpec
@@ -139,12 +149,27 @@ def _without_folders(output_dir: Path, status: Status) -> Status:
     return replace(status, reason=reason)
 
 
+def _under_others(output_dir: Path, status: Status) -> tuple[Status, list[str]]:
+    """What is there under other atlases where a run under some has failed, and a sentence on that; else the same."""
+    if status.state not in (EXCLUDED, FAILED, RUNNING) or not (status.atlases or status.stage == OF_ATLAS):
+        return status, []
+    there = files_of(output_dir, parse_name(f"{status.recording}_bold.tsv")[0])
+    names = [file.relative_to(output_dir).as_posix() for file in there]
+    others = tuple(name for name in names if not any(f"_{atlas}_" in name for atlas in status.atlases))
+    if not any("_relmat." in name for name in others):
+        return status, []
+    where = f" under {' and '.join(status.atlases)}" * bool(status.atlases)
+    sentence = f"It is {WORDS[status.state]}{where}: {status.reason}"
+    return replace(status, state=DONE, reason="", outputs=others), [sentence]
+
+
 def account_of(output_dir: Path, status: Status, *, thorough: bool = True) -> Account:
     """Collect what was written about one recording; files whose names have the same entities of an atlas are one view.
 
     Not `thorough`: only the sidecars are read by which a recording is judged.
     """
-    account = Account(_without_folders(output_dir, status), {}, [])
+    status, notes = _under_others(output_dir, _without_folders(output_dir, status))
+    account = Account(status, {}, [], broken=notes)
     views: dict[tuple[str, ...], View] = {}
 
     def take(output: str) -> None:
@@ -179,7 +204,9 @@ def account_of(output_dir: Path, status: Status, *, thorough: bool = True) -> Ac
                 account.broken.append(describe_without_folders(str(error), known_folders(output_dir)))
 
     take_all(status.outputs)
-    if status.state == DONE and len(account.quality) > len(views):  # of an earlier run, under other atlases
+    if notes:
+        account.quality[:] = [row for row in account.quality if row["state"] == DONE]
+    elif status.state == DONE and len(account.quality) > len(views):  # of an earlier run, under other atlases
         there = files_of(output_dir, parse_name(f"{status.recording}_bold.tsv")[0])
         take_all(name for path in there if (name := path.relative_to(output_dir).as_posix()) not in status.outputs)
     account.views.extend(views.values())

@@ -192,6 +192,7 @@ def _write_cohort(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
     facts |= {"CohortNotes": list(cohort.notes)} if cohort.notes else {}
     people = [Table(cohort.excluded, EXCLUDED_TABLE), Table(cohort.scans, SCANS, facts)]
     people += [Table(tabulate_people(cohort), EMBEDDED_PEOPLE)] if cohort.embeddings else []
+    _note(_outdated(_keys_of(cohort, by_atlas, settings), INTERRUPTED, settings), settings)  # if the run is stopped
     write_group_tables(folder, {table.spec.name: table for table in people}, settings)
     return attempts.run(CHECK, partial(check_first, cohort, settings)) or cohort
 
@@ -228,20 +229,11 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
     by_atlas = {name: replace(of_atlas, alike=cohort.alike) for name, of_atlas in by_atlas.items()}
     if cohort.alike:  # once more: the check has made one family of two people
         _check_choices(names, cohort, by_atlas, settings)
-    keys = [analysis_key({"": cohort}, settings), analysis_key(by_atlas, settings)]
-
-    def write_left_out(rows: list[tuple[str, str, str]], those: Sequence[str], why: str) -> None:
-        """Write why analyses are not there, and which of those that are in the folder are of another cohort."""
-        for name in those:
-            known = name in ANALYSES and (name not in OF_COHORTS or by_atlas)
-            if known and not finished.has(name, keys[name in OF_COHORTS]):
-                rows.append((name, "outdated", why))
-        left_out = Table(pd.DataFrame(rows, columns=list(LEFT_OUT.columns)), LEFT_OUT)
-        write_group_tables(finished.folder, {LEFT_OUT.name: left_out}, settings)
-
-    write_left_out([], finished.names, INTERRUPTED)  # what is true if the run is stopped here
+    keys = _keys_of(cohort, by_atlas, settings)
+    pending = _outdated(keys, INTERRUPTED, settings)
+    _note(pending, settings)  # the check may have joined families
     for name in names:
-        if finished.has(name, keys[name in OF_COHORTS]):
+        if finished.has(name, keys.get(name, "")):
             attempts.finish(name)
             say(f"{name}: unchanged, tables kept", settings)
             continue
@@ -250,7 +242,9 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
         with attempts.at(name, partial(_may_leave_out, name, settings)):
             tables: Mapping[str, Table] = ANALYSES[name](by_atlas if name in OF_COHORTS else cohort, settings)
             write_group_tables(finished.folder, tables, settings)
-            finished.add(name, keys[name in OF_COHORTS], tables, settings.question())
+            finished.add(name, keys.get(name, ""), tables, settings.question())
+            pending = [row for row in pending if row[0] != name]
+            _note(pending, settings)
             say(f"{name}: {len(tables)} tables in {time.monotonic() - started:.0f} s", settings)
             notes = (table.facts[PERMUTATIONS] for table in tables.values() if PERMUTATIONS in table.facts)
             for note in dict.fromkeys(notes):
@@ -266,11 +260,29 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
         raise DatasetError("\n".join(f"{name}: {reason}" for name, reason in reasons.items()))
     rows = [(name, "left out", reason) for name, reason in reasons.items()]
     rows += [(name, "failed", reason) for name, reason in attempts.failed.items()]
-    others = [name for name in finished.names if name not in names]
-    write_left_out(rows, others, OUTDATED)
-    for name, _, why in rows:
-        if why == OUTDATED:
-            say(f"{name}: {OUTDATED}", settings)
+    others = {name: key for name, key in keys.items() if name not in names}
+    outdated = _outdated(others, OUTDATED, settings)
+    _note([*rows, *outdated], settings)
+    for name, _, _ in outdated:
+        say(f"{name}: {OUTDATED}", settings)
+
+
+def _keys_of(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings) -> dict[str, str]:
+    """Key of people, data and choices of every analysis that can be told apart."""
+    key, of_cohorts = analysis_key({"": cohort}, settings), analysis_key(by_atlas, settings) if by_atlas else ""
+    return {name: of_cohorts if name in OF_COHORTS else key for name in ANALYSES if name not in OF_COHORTS or by_atlas}
+
+
+def _outdated(keys: Mapping[str, str], why: str, settings: Settings) -> list[tuple[str, str, str]]:
+    """Rows of the analyses whose tables are in the folder and of another cohort."""
+    finished = FinishedAnalyses(settings.results)
+    return [(name, "outdated", why) for name in finished.names if name in keys and not finished.has(name, keys[name])]
+
+
+def _note(rows: Sequence[tuple[str, str, str]], settings: Settings) -> None:
+    """Write why analyses are not there."""
+    table = Table(pd.DataFrame(rows, columns=list(LEFT_OUT.columns)), LEFT_OUT)
+    write_group_tables(settings.results, {LEFT_OUT.name: table}, settings)
 
 
 def _check_choices(

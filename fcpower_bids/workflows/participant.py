@@ -122,10 +122,10 @@ def run_participants(settings: Settings) -> int:
     plan = plan_run(settings, settings.work / "atlases")
     _refuse_another(plan.jobs, settings)
     output, jobs = settings.output_dir, plan.jobs
-    if settings.run.reports_only and not recorded(output):
+    if settings.run.reports_only and not (recorded(output) or list_connectomes(output)):
         raise UsageError(
-            f"{output} holds no status of a recording (logs/status), so there is nothing to report: leave out "
-            "--reports-only, or correct the output folder."
+            f"{output} holds no recording, so there is nothing to report: leave out --reports-only, or correct the "
+            "output folder."
         )
     datasets = prepare_dataset(settings, derivative_roots(settings))
     if not (settings.run.reports_only and settings.record.is_file()):  # it holds the choices that made the outputs

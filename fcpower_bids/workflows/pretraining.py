@@ -216,7 +216,7 @@ def _pack(settings: Settings, corpus: Path) -> Any:
         raise UsageError(f"{many} written: {', '.join(atlases)}. Choose one with --atlas.")
     (atlas,) = match
     chosen = {label.removeprefix("sub-") for label in settings.inputs.participant_label}
-    sources = _sources(settings, door, atlas, dataset)
+    sources = _sources(settings, door, atlas, dataset, corpus)
     there = {facts["subject"] for facts, _ in sources}
     if absent := sorted(chosen - there):
         raise DatasetError(f"{settings.output_dir} has no series of sub-{absent[0]}: {label_remedy(absent[0], there)}")
@@ -258,7 +258,7 @@ def _atlases(door: Selected, output_dir: Path) -> set[str]:
     raise DatasetError(f"There are no cleaned series in {output_dir}. Run the participant level on it first.")
 
 
-def _sources(settings: Settings, door: Selected, atlas: str, dataset: str) -> list[Any]:
+def _sources(settings: Settings, door: Selected, atlas: str, dataset: str, corpus: Path) -> list[Any]:
     """Series for the corpus, and what left it, with what the dataset says of families and sites."""
     from fcpower_bids.pretrain.packing import find_series
 
@@ -291,4 +291,5 @@ def _sources(settings: Settings, door: Selected, atlas: str, dataset: str) -> li
         if settings.pretraining.probe is None:
             raise DatasetError(sentence)
         say(f"Of the corpus: {sentence}", settings)  # the column may be that of the probe
-    return list(find_series(paths, settings.output_dir, dataset, **labels, terms=dataset_terms(settings.bids_dir)))
+    terms = dataset_terms(settings.bids_dir)
+    return list(find_series(paths, settings.output_dir, dataset, corpus, **labels, terms=terms))

@@ -270,6 +270,32 @@ def test_the_methods_name_classes_lengths_and_what_motion_was_corrected_for(tmp_
     assert "(QC-FC) [@ciric2017], without what weight and the sites explain, is given" in text
 
 
+def test_what_was_done_before_a_run_was_stopped_is_shown(tmp_path, monkeypatch):
+    cohort(tmp_path)
+    both = (*PREDICT[:10], "--nprocs", 1, "--analyses", "prediction", "edges", "--representations", "fc")
+    assert group(tmp_path, "--targets", "score", quick=both).code == 0
+    pd.read_csv(tmp_path / "list.tsv", sep="\t").iloc[10:].to_csv(tmp_path / "list.tsv", sep="\t", index=False)
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(ANALYSES, "edges", stopped)
+    assert group(tmp_path, "--targets", "score", quick=both).code == 130
+    assert "\nscore: r" in group(tmp_path, "--reports-only", quick=()).err
+    assert read(tmp_path, "left_out")["analysis"].tolist() == ["edges"]
+    monkeypatch.setattr("fcpower_bids.workflows.group.check_first", stopped)
+    (tmp_path / "list.tsv").write_text("\n".join((tmp_path / "list.tsv").read_text().splitlines()[:20]) + "\n")
+    assert group(tmp_path, "--targets", "score", quick=both).code == 130
+    assert "\nscore: r" not in group(tmp_path, "--reports-only", quick=()).err
+
+
+def test_a_list_has_one_name_whatever_it_is_called(tmp_path):
+    cohort(tmp_path)
+    check = (*QUICK, "--analyses", "check")
+    for name in ("list", "mine", "list"):
+        assert group(tmp_path, "-d", f"{name}={tmp_path / 'list.tsv'}", quick=check).code == 0
+
+
 def test_strata_of_the_folds_are_no_business_of_a_model_of_one_target(tmp_path):
     cohort(tmp_path, dx=["x", "y", "y", "x"] * 10)
     options = ("--targets", "score", "dx", "--save-models", "--stratify", "--accept-no-skill")

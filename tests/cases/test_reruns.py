@@ -220,6 +220,9 @@ def test_what_fails_under_another_atlas_is_still_done_under_the_first(tmp_path):
     rows = table(tmp_path / "out" / "recordings.tsv")
     assert rows[rows["atlas"] == "atlas-One"]["state"].tolist() == ["done", "done"]
     assert (rows["state"] == "done").sum() == 2
+    ((account,), _) = read_accounts(tmp_path / "out", "01")
+    assert [view.atlas for view in account.views] == ["atlas-One"]
+    assert "1 of 1 recording can be used, with caution" in (tmp_path / "out" / "sub-01.html").read_text()
     words = (tmp_path / "in", tmp_path / "out", "group", "--atlas", "One", "--analyses", "check", "--nprocs", "1")
     found = run(*words, "--min-time", "0")
     assert found.code == 0, found.err
@@ -326,3 +329,26 @@ def test_parcels_of_one_atlas_do_not_decide_about_another(tmp_path):
     rows = table(tmp_path / "out" / "recordings.tsv").set_index(["recording", "atlas"])["state"]
     states = {atlas: state for (name, atlas), state in rows.items() if name.startswith("sub-01")}
     assert states == {"atlas-Front": "excluded", "atlas-Rest": "done"}
+    page = (tmp_path / "out" / "sub-01.html").read_text()
+    assert "1 of 1 recording can be used, with caution" in page
+    assert "It is excluded under atlas-Front: The data cannot be right." in page
+
+
+def test_files_that_are_joined_are_known_by_all_of_them(tmp_path):
+    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=2, sessions=1, volumes=80))
+    parts = [atlas_named(tmp_path, name) for name in ("atlas-Lo", "atlas-Hi")]
+    for number, path in enumerate(parts):
+        image = nib.load(path)
+        labels = np.asarray(image.dataobj)
+        kept = (labels <= 30) == (number == 0)
+        nib.save(nib.Nifti1Image(np.where(kept, labels, 0).astype(np.int16), image.affine), path)
+        names = path.with_name(path.name.replace(".nii.gz", ".tsv"))
+        rows = pd.read_csv(names, sep="\t", dtype=str)
+        rows[rows["index"].astype(int).isin(np.unique(labels[kept]))].to_csv(names, sep="\t", index=False)
+    joined = f"{parts[0]}+{parts[1]}"
+    options = ("--nprocs", "1", "--min-time", "0")
+    found = run(tmp_path / "in", tmp_path / "out", "participant", *options, *PLAIN, "--atlas", joined, parts[1])
+    assert found.code == 0, found.err
+    found = run(tmp_path / "in", tmp_path / "out", "group", *options, "--analyses", "check", "--atlas", joined)
+    assert found.code == 0, found.err
+    assert "the cohort uses atlas-LoHi_scale-60" in found.err

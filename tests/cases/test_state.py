@@ -103,7 +103,9 @@ def test_the_methods_say_of_whom_the_exponent_is_another(exact_demo, outputs):
     assert "Other recordings" not in text
     assert run(exact_demo[0], outputs, "participant", *both, "02", "--alpha", "0.5").code == 0
     text = (outputs / "logs" / "CITATION.md").read_text()
-    assert "2 (sub-01_ses-a_task-rest_run-1_space-MNI152NLin2009cAsym_res-2 first) with another --alpha" in text
+    assert "2 (sub-01_ses-a_task-rest_run-1_space-MNI152NLin2009cAsym_res-2 first) with --alpha 0.35, now 0.5 " in text
+    assert run(exact_demo[0], outputs, "participant", *both, "01", "02", "--transforms", "power").code == 0
+    assert "Other recordings" not in (outputs / "logs" / "CITATION.md").read_text()
 
 
 def test_one_dataset_per_output_folder(exact_demo, outputs, tmp_path):

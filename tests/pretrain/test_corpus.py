@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -106,7 +107,14 @@ def test_a_changed_byte_of_a_pack_is_named_and_trains_nothing(tmp_path, tables, 
 
 
 def pack_bytes(folder, out="out") -> dict[str, bytes]:
-    return {str(path.relative_to(folder / out)): path.read_bytes() for path in (folder / out / "corpus").rglob("*")}
+    """Files of a pack; the place of its outputs, and digests of it, as in a corpus within them."""
+    packed = {str(path.relative_to(folder / out)): path.read_bytes() for path in (folder / out / "corpus").rglob("*")}
+    table = packed.pop("corpus/recordings.tsv").decode()
+    place = pd.read_csv(io.StringIO(table), sep="\t", dtype=str)["place"].unique().item()
+    facts = json.loads(packed.pop("corpus/pack.json"))
+    facts.pop("pack_sha256")
+    facts["files"].pop("recordings.tsv")
+    return packed | {"table": table.replace(place, "").encode(), "facts": json.dumps(facts).encode()}
 
 
 def test_many_processes_pack_the_same_bytes(tmp_path, tables):
@@ -156,6 +164,15 @@ def test_unchanged_tables_are_not_read_again_and_what_is_said_of_them_is_kept_up
     assert family.nunique() == 8
     assert run_pretrain(tmp_path, quick=PACKED) == 0
     pd.testing.assert_series_equal(packed_table(tmp_path)["family"], family)
+    of_a_new_run = tables[sorted(tables)[0]].parent
+    for path in list(of_a_new_run.iterdir()):  # of somebody who is known
+        (path.with_name(path.name.replace("_task-rest", "_task-rest_run-2"))).write_bytes(path.read_bytes())
+    assert run_pretrain(tmp_path, quick=PACKED) == 0
+    again = packed_table(tmp_path)["family"]
+    assert again[again.index.str.contains("run-2")].tolist() == [0]
+    for path in of_a_new_run.glob("*run-2*"):
+        path.unlink()
+    assert run_pretrain(tmp_path, quick=PACKED) == 0
     assert "the corpus keeps what it has as family" in capsys.readouterr().err
     vectors = load_file(tmp_path / "out" / "corpus" / "teacher-00001.safetensors")["vectors"]
     assert len(vectors) == 1
@@ -174,6 +191,16 @@ def test_who_is_gone_leaves_the_corpus_of_a_folder_that_was_moved_too(tmp_path, 
     packed = pd.read_csv(tmp_path / "moved" / "corpus" / "recordings.tsv", sep="\t", dtype=str)
     assert sorted(packed["id"]) == sorted(name for name in tables if "sub-03" not in name)
     assert packed["place"].nunique() == 1
+
+
+def test_a_copy_of_the_outputs_with_fewer_people_takes_nobody_out_of_a_corpus(tmp_path, tables):
+    corpus = ("--corpus", tmp_path / "shared")
+    assert run_pretrain(tmp_path, *corpus, quick=PACKED) == 0
+    shutil.copytree(tmp_path / "out", tmp_path / "copy")
+    shutil.rmtree(tmp_path / "copy" / "sub-03")
+    assert run_pretrain(tmp_path, *corpus, quick=PACKED, out="copy") == 0
+    packed = pd.read_csv(tmp_path / "shared" / "recordings.tsv", sep="\t", dtype=str)
+    assert sorted(packed["id"]) == sorted(tables)
 
 
 IDS = [f"sub-{i:02d}" for i in range(16)]
