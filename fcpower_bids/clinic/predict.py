@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -232,7 +233,7 @@ def predict_scans(
     write_json(sidecar, about | ({COVERAGE: coverage} if coverage else {}))
     shown = merged[merged["participant_id"].isin(changed)]
     broken = write_prediction_pages(output_dir, name, shown, references, facts, command)[1]
-    for page in output_dir.glob(f"sub-*_{name}.html"):  # of people who are not there any more
+    for page in output_dir.glob(f"sub-*_{glob.escape(name)}.html"):  # of people who are not there any more
         person, _, of = page.stem.partition("_")
         if of == name and person not in set(merged["participant_id"]):
             page.unlink()

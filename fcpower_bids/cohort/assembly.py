@@ -287,13 +287,13 @@ def _choose_recordings(
     chosen, notes = choose_connectomes(door.connectomes, settings)
     # Of what is left out, that which would be in this cohort if it were not.
     # a run of which another space takes part is not left out; without a space it is of all
-    taking_part = {frozenset(drop(connectome.entities, ("space", "res", "den"))) for connectome in chosen}
+    taking_part = {(run.site, *drop(run.entities, ("space", "res", "den"))) for run in chosen}
     of_kind = {key: {connectome.entity(key) for connectome in chosen} for key in ("task", "space")}
     rows = [
         recording.row()
         for recording in would_take_part(door.left_out, settings)
         if recording.atlas in ("", chosen[0].atlas_name)
-        and ("space" in recording.labels or frozenset(recording.entities) not in taking_part)
+        and ("space" in recording.labels or (recording.site, *recording.entities) not in taking_part)
         and all(key not in recording.labels or recording.labels[key] in there for key, there in of_kind.items())
     ]
     rows += door.absent

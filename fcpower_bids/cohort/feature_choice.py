@@ -81,7 +81,7 @@ def would_take_part(left_out: Sequence[LeftOut], settings: Settings) -> list[Lef
     conditions, nowhere = _conditions(settings), settings.output_dir
     asked = []
     for recording in left_out:
-        source = Source(nowhere, nowhere, "bold", recording.entities, "bold", ".tsv")
+        source = Source(nowhere, nowhere, "bold", tuple(recording.labels.items()), "bold", ".tsv")
         known = (item for item in conditions if item.key in source.labels or "task" in source.labels)
         if all(condition.accepts(source) for condition in known):
             asked.append(recording)
@@ -282,7 +282,7 @@ def preprocessing_of(connectome: Connectome) -> dict[str, str]:
         "nuisance strategy": strategy,
         "band": str(band),
         "space": connectome.space,
-        "file of the atlas": str(facts.get("Atlas", {}).get("Sha256", "not stated"))[:8],
+        "file of the atlas": str(facts.get("Atlas", {}).get("Sha256", ""))[:8] or "not stated",
         "censoring threshold": str(facts.get("CensoringThresholdMillimetres", "none")),
         OTHERWISE: " ".join(f"--{name} {value}" for name, value in others.items()) or "not stated",
     }

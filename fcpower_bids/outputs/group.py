@@ -116,7 +116,18 @@ class FinishedAnalyses:
         noted = self._entries.get(name, {}).get("question")
         return noted if isinstance(noted, dict) else {}
 
-    def add(self, name: str, key: str, tables: Mapping[str, Table], question: Mapping[str, Any] | None = None) -> None:
+    def scans(self, name: str) -> str:
+        """Digest of the scans that an analysis was of."""
+        return str(self._entries.get(name, {}).get("scans", ""))
+
+    def add(
+        self,
+        name: str,
+        key: str,
+        tables: Mapping[str, Table],
+        question: Mapping[str, Any] | None = None,
+        scans: str = "",
+    ) -> None:
         """Note an analysis after its last table is on disk; remove tables of its earlier run that it did not write."""
         files = [f"{table}.json" for table in tables]
         files = sorted((*files, *(table_file(name, table.n_rows) for name, table in tables.items())))
@@ -128,6 +139,7 @@ class FinishedAnalyses:
             "key": key,
             "files": {file: _digest_file(self.folder / file) for file in files},
             "question": dict(question or {}),
+            "scans": scans,
         }
         write_json(self.folder / NAME, self._entries)
 
@@ -152,6 +164,11 @@ def analysis_key(cohorts: Mapping[str, Cohort], settings: Settings) -> str:
     choices["random_seed"] = settings.method.random_seed
     content = [__version__, choices, {name: digest_cohort(cohort) for name, cohort in cohorts.items()}]
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def digest_scans(cohort: Cohort) -> str:
+    """Digest of who was scanned, and when."""
+    return hashlib.sha256(cohort.scans[["participant_id", "session"]].to_csv().encode()).hexdigest()[:16]
 
 
 def digest_cohort(cohort: Cohort) -> str:

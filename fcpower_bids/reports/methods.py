@@ -27,6 +27,7 @@ from fcpower_bids.transforms.stateless import FullRankTransform
 
 FOLDER = Path(__file__).parents[1] / "data" / "boilerplate"
 SURFACE = "fsLR"
+HCP = "the minimal preprocessing pipelines of the Human Connectome Project [@glasser2013]"
 
 
 @dataclass(frozen=True, order=True)
@@ -77,13 +78,14 @@ def methods_text(settings: Settings, atlases: Iterable[AtlasFacts] = (), others:
     unknown = ", ".join(doi for doi in strategy.references if doi not in by_doi)
     cited = (f" [{known}]" if known else "") + (f" (doi: {unknown})" if unknown else "")
     summary = strategy.methods.strip()
+    hcp = [is_hcp(folder) for folder in linked_datasets(settings.output_dir).values() if folder.is_dir()]
     return fill(
         "participant.md",
         settings=settings.method,
         others=others,
         configuration=settings.method.configuration_hash(),
-        preprocessing=" and ".join(list(programs_of(settings.output_dir))[1:]),
-        hcp=any(is_hcp(folder) for folder in linked_datasets(settings.output_dir).values() if folder.is_dir()),
+        preprocessing=" and ".join([*list(programs_of(settings.output_dir))[1:], *[HCP] * (any(hcp) and not all(hcp))]),
+        hcp=any(hcp) and all(hcp),
         fixed=next((settings.output_dir / "logs" / "status").glob("*_proc-fix_*.json"), None) is not None,
         atlases=atlases,
         names=[without_folders(name) for name in settings.method.atlas],

@@ -46,6 +46,7 @@ from fcpower_bids.outputs.group import (
     Attempts,
     FinishedAnalyses,
     analysis_key,
+    digest_scans,
     write_group_tables,
 )
 from fcpower_bids.outputs.status import (
@@ -192,7 +193,8 @@ def _write_cohort(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
     facts |= {"CohortNotes": list(cohort.notes)} if cohort.notes else {}
     people = [Table(cohort.excluded, EXCLUDED_TABLE), Table(cohort.scans, SCANS, facts)]
     people += [Table(tabulate_people(cohort), EMBEDDED_PEOPLE)] if cohort.embeddings else []
-    _note(_outdated(_keys_of(cohort, by_atlas, settings), INTERRUPTED, settings), settings)  # if the run is stopped
+    # what is true if the run is stopped
+    _note(_outdated(_keys_of(cohort, by_atlas, settings), cohort, INTERRUPTED, settings), settings)
     write_group_tables(folder, {table.spec.name: table for table in people}, settings)
     return attempts.run(CHECK, partial(check_first, cohort, settings)) or cohort
 
@@ -230,7 +232,7 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
     if cohort.alike:  # once more: the check has made one family of two people
         _check_choices(names, cohort, by_atlas, settings)
     keys = _keys_of(cohort, by_atlas, settings)
-    pending = _outdated(keys, INTERRUPTED, settings)
+    pending = _outdated(keys, cohort, INTERRUPTED, settings)
     _note(pending, settings)  # the check may have joined families
     for name in names:
         if finished.has(name, keys.get(name, "")):
@@ -242,7 +244,7 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
         with attempts.at(name, partial(_may_leave_out, name, settings)):
             tables: Mapping[str, Table] = ANALYSES[name](by_atlas if name in OF_COHORTS else cohort, settings)
             write_group_tables(finished.folder, tables, settings)
-            finished.add(name, keys.get(name, ""), tables, settings.question())
+            finished.add(name, keys.get(name, ""), tables, settings.question(), digest_scans(cohort))
             pending = [row for row in pending if row[0] != name]
             _note(pending, settings)
             say(f"{name}: {len(tables)} tables in {time.monotonic() - started:.0f} s", settings)
@@ -260,8 +262,7 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
         raise DatasetError("\n".join(f"{name}: {reason}" for name, reason in reasons.items()))
     rows = [(name, "left out", reason) for name, reason in reasons.items()]
     rows += [(name, "failed", reason) for name, reason in attempts.failed.items()]
-    others = {name: key for name, key in keys.items() if name not in names}
-    outdated = _outdated(others, OUTDATED, settings)
+    outdated = [row for row in _outdated(keys, cohort, OUTDATED, settings) if row[0] not in names]
     _note([*rows, *outdated], settings)
     for name, _, _ in outdated:
         say(f"{name}: {OUTDATED}", settings)
@@ -273,10 +274,15 @@ def _keys_of(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings)
     return {name: of_cohorts if name in OF_COHORTS else key for name in ANALYSES if name not in OF_COHORTS or by_atlas}
 
 
-def _outdated(keys: Mapping[str, str], why: str, settings: Settings) -> list[tuple[str, str, str]]:
-    """Rows of the analyses whose tables are in the folder and of another cohort."""
-    finished = FinishedAnalyses(settings.results)
-    return [(name, "outdated", why) for name in finished.names if name in keys and not finished.has(name, keys[name])]
+def _outdated(keys: Mapping[str, str], cohort: Cohort, why: str, settings: Settings) -> list[tuple[str, str, str]]:
+    """Rows of the analyses whose tables are in the folder and of another cohort; without a key, of other scans."""
+    finished, scans = FinishedAnalyses(settings.results), digest_scans(cohort)
+    rows = []
+    for name in finished.names:
+        same = finished.has(name, keys[name]) if name in keys else finished.scans(name) == scans
+        if name in ANALYSES and not same:
+            rows.append((name, "outdated", why))
+    return rows
 
 
 def _note(rows: Sequence[tuple[str, str, str]], settings: Settings) -> None:
@@ -363,7 +369,10 @@ def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
                     apart += 1
             notes = [f"Of {len(several) - apart} scans '{label}' has read the runs as one sequence."]
             if apart:
-                notes.append(f"Of {apart} scans it has not read every run; theirs is the mean of those it has read.")
+                notes.append(
+                    f"Of {apart} scans the runs lack different parcels, or a run has no embedding: theirs is the mean "
+                    "over the runs that have one."
+                )
     notes = [*cohort.notes, *leaks, *(notes if len(several) and cohort.embeddings else [])]
     return dataclasses.replace(
         cohort, encoders=encoders, embeddings=embeddings, embedding_facts=facts, notes=tuple(notes)

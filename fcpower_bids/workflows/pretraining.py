@@ -232,8 +232,10 @@ def _pack(settings: Settings, corpus: Path) -> Any:
         )
     people = len(table[["dataset", "subject"]].drop_duplicates())
     for name, column in (("family", settings.group.family_column), ("site", settings.group.site_column)):
-        if column is None and (table["dataset"][table[name] != "n/a"] == dataset).any():
-            say(f"No --{name}-column is given: the corpus keeps what it has as {name} of everyone.", settings)
+        known = table[name][table["dataset"] == dataset] != "n/a"
+        if column is None and known.any():
+            lacking = f"; {(~known).sum()} recordings have none" * bool((~known).any())
+            say(f"No --{name}-column is given: the corpus keeps what it has as {name} of everyone{lacking}.", settings)
     say(f"Corpus: {len(table)} recordings of {people} people in {corpus}", settings)
     return table
 

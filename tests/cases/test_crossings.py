@@ -289,6 +289,39 @@ def test_what_was_done_before_a_run_was_stopped_is_shown(tmp_path, monkeypatch):
     assert "\nscore: r" not in group(tmp_path, "--reports-only", quick=()).err
 
 
+def test_a_sweep_of_other_people_is_not_shown(tmp_path):
+    cohort(tmp_path)
+    rows = pd.read_csv(tmp_path / "list.tsv", sep="\t")
+    both = pd.concat([rows.assign(atlas="A"), rows.assign(atlas="B")])
+    both.to_csv(tmp_path / "list.tsv", sep="\t", index=False)
+    sweep = (*PREDICT[:10], "--nprocs", 1, "--representations", "fc", "--analyses", "prediction")
+    assert group(tmp_path, "--targets", "score", "--atlas", "A", "B", quick=(*sweep, "parcellation_sweep")).code == 0
+    assert group(tmp_path, "--targets", "score", "--atlas", "A", quick=sweep).code == 0
+    assert read(tmp_path, "left_out").empty
+    both[both["participant_id"] > PEOPLE[9]].to_csv(tmp_path / "list.tsv", sep="\t", index=False)
+    assert group(tmp_path, "--targets", "score", "--atlas", "A", quick=sweep).code == 0
+    assert read(tmp_path, "left_out")["analysis"].tolist() == ["parcellation_sweep"]
+
+
+def test_who_is_left_out_at_a_site_is_named(tmp_path):
+    places = {}
+    for site, label in (("one", 0), ("two", 1)):
+        folder = tmp_path / site
+        write_series(folder, PEOPLE[:6], volumes=60, seed=label)
+        write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE[:6], age=AGE[:6])
+        assert group(folder, quick=(*QUICK, "--analyses", "check")).code == 0
+        places[site] = folder / "out"
+    (places["one"] / "exclude.tsv").write_text("participant_id\tdecision\treason\nsub-003\treject\tmoved\n")
+    sites = ("-d", *(f"{site}={place}" for site, place in places.items()))
+    for people in ((), ("--participant-label", "one+001", "one+003", "two+001", "two+003")):
+        words = (tmp_path / "one" / "bids", tmp_path / "both", "group", *sites, *QUICK, "--analyses", "check", *people)
+        found = run(*words)
+        assert found.code == 0, found.err
+        rows = table(tmp_path / "both" / "group" / "excluded.tsv")
+        reasons = rows[rows["participant_id"] == "sub-one+003"]["reason"]
+        assert "sub-003_task-rest: exclude.tsv: moved" in reasons.tolist()
+
+
 def test_a_list_has_one_name_whatever_it_is_called(tmp_path):
     cohort(tmp_path)
     check = (*QUICK, "--analyses", "check")
