@@ -127,14 +127,14 @@ def _choose_atlas(connectomes: list[Connectome], settings: Settings) -> tuple[li
 def match_atlases(spec: str, names: Sequence[str]) -> list[str]:
     """Which written atlases a specification means: by declared name, by the name in files, else by its letters."""
     declared = declared_atlases().get(spec)
+    parts = [_named_by_files(part.strip()) for part in spec.split("+")] if not Path(spec).exists() else []
+    if len(parts) > 1 and any(parts[:-1]):  # of files that are joined, which are called by all of them
+        joined = "".join(_letters(min(part).partition("-")[2].partition("_")[0]) for part in parts if part)
+        return [name for name in names if all(parts) and _letters(name.partition("_")[0].partition("-")[2]) == joined]
     exact = {spec, f"atlas-{spec}"} | ({join(declared.entities)} if declared else set()) | _named_by_files(spec)
     matches = [name for name in names if name in exact]
     if matches or declared:
         return matches
-    parts = [_named_by_files(part.strip()) for part in spec.split("+")]
-    if len(parts) > 1 and any(parts):  # of files that are joined, which are called by all of them
-        joined = "".join(_letters(min(part).partition("-")[2].partition("_")[0]) for part in parts if part)
-        return [name for name in names if all(parts) and _letters(name.partition("_")[0].partition("-")[2]) == joined]
     letters = _letters(Path(spec.partition(":")[0]).name.partition(".")[0])
     return [name for name in names if letters and letters in _letters(name.partition("-")[2])]
 
@@ -143,12 +143,11 @@ def _named_by_files(spec: str) -> set[str]:
     """What the participant level calls the atlases of ``FILE[:TSV]`` or ``DATASET[:SELECTOR]``."""
     head, _, qualifier = spec.partition(":")
     path = Path(head)
-    if "+" in spec and not path.exists():
-        return set()
     if path.name.endswith(EXTENSIONS):
         return {join(parse_name(path).entities)}
-    wanted = parse_selector(qualifier).items() if qualifier else set[tuple[str, str]]()
-    files = label_images(path) if path.is_dir() else []
+    if not path.is_dir():
+        return set()
+    wanted, files = parse_selector(qualifier).items() if qualifier else set[tuple[str, str]](), label_images(path)
     return {join(file.entities) for file in files if wanted <= file.chunks.items()}
 
 

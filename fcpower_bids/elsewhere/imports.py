@@ -184,8 +184,9 @@ def bring_sources(settings: Settings) -> None:
     ):
         check_phenotypes(settings, scanned)  # before a thousand series are read
     ((new, _),) = name_inputs({name: root}, settings.output_dir).items()
-    linked = linked_datasets(settings.output_dir).get(new, Path())
-    is_same = new == name or (linked.is_dir() and linked.samefile(root))  # else another dataset has its name
+    linked = linked_datasets(settings.output_dir).get(new)
+    # else another dataset has its name
+    is_same = new == name or (linked is not None and linked.is_dir() and linked.samefile(root))
     name = new
     before = [status for status in read_statuses(settings.output_dir) if status.state == DONE]
     lists = ("", place.name)  # other sources are known by their folders

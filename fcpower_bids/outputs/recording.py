@@ -199,7 +199,7 @@ def _rows_of_other_atlases(path: Path, text: str, results: Results) -> Iterator[
     """Rows of the table that is there, of atlases of an earlier run whose connectomes are there too."""
     header = text.partition("\n")[0]
     there = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
-    if results.cleaning.excluded or there[:1] != [header]:
+    if there[:1] != [header]:
         return
     names, place = {atlas.name for atlas in results.atlases}, header.split("\t").index("atlas")
     for row in there[1:]:

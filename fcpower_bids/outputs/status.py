@@ -19,7 +19,7 @@ from fcpower_bids._version import __version__
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.outputs.tables import read_json, write_declared, write_json
-from fcpower_bids.records import Atlas, Recording
+from fcpower_bids.records import Atlas, Recording, atlas_of
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Method
 from fcpower_bids.store import LOCKS, explain_no_room, is_inner, known_digest, lock, may_write, stored_path, write_text
@@ -231,7 +231,7 @@ def remove_outdated(output_dir: Path, earlier: Status) -> list[Path]:
     now = read_status(output_dir, earlier.recording)
     removed = []
     for name in sorted(set(earlier.outputs).difference(now.outputs)) if now and now.state == EXCLUDED else ():
-        if now and now.atlases and "_atlas-" in name and not any(f"_{atlas}_" in name for atlas in now.atlases):
+        if now and now.atlases and atlas_of(name) not in ("", *now.atlases):
             continue
         with suppress(DatasetError):
             if (path := stored_path(output_dir, name)).is_file():

@@ -39,6 +39,8 @@ SHARD_RECORDINGS = 1024
 AHEAD = 4
 """Recordings per process that may wait for the one before them: bounds memory."""
 SUFFIX = "_stat-mean_timeseries"
+WITHIN = "within"
+"""Place of the outputs that hold the corpus."""
 FEWEST_VOLUMES = 3
 """With fewer there is no correlation."""
 
@@ -63,7 +65,7 @@ def find_series(
     """
     # of a corpus within the outputs its own place: both may be moved together
     inside = corpus.resolve().is_relative_to(folder.resolve())
-    place = hashlib.sha256(("." if inside else str(folder.resolve())).encode()).hexdigest()[:16]
+    place = WITHIN if inside else _place_of(folder)
     for path, reason in sorted(paths.items()):
         facts: dict[str, Any] = (
             {"repetition_time": math.nan, "source": "n/a", "parcel_names": None} if reason else _describe(path)
@@ -76,6 +78,10 @@ def find_series(
         asked = {"family": families, "site": sites}
         facts |= {name: labels.get(person) for name, labels in asked.items() if labels is not None}
         yield facts, partial(_refuse, reason) if reason else partial(read_series, path, volumes)
+
+
+def _place_of(folder: Path) -> str:
+    return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
 
 
 def _refuse(reason: str) -> np.ndarray:
@@ -248,7 +254,9 @@ class _Pack:
         self.atlas = facts["atlas"] if atlas == "n/a" else atlas
         if table is not None:
             self.rows = {str(row["id"]): row for row in table.to_dict("records")}  # type: ignore[misc]
+            above = {_place_of(parent) for parent in folder.resolve().parents}  # as packs of earlier versions say it
             for row in self.rows.values():
+                row["place"] = WITHIN if row["place"] in above else row["place"]
                 labels = {name: row[name] for name in ("family", "site") if row[name] != "n/a"}
                 self.people.setdefault((row["dataset"], row["subject"]), {}).update(labels)
             self.shard = int(table["shard"].max()) + 1

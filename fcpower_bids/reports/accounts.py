@@ -30,6 +30,7 @@ from fcpower_bids.outputs.status import (
     read_status,
 )
 from fcpower_bids.outputs.tables import MISSING, read_json, read_table, refuse_pipe
+from fcpower_bids.records import atlas_of
 from fcpower_bids.reports.page import count
 from fcpower_bids.schema import TableSpec
 from fcpower_bids.store import stored_path
@@ -155,7 +156,7 @@ def _under_others(output_dir: Path, status: Status) -> tuple[Status, list[str]]:
         return status, []
     there = files_of(output_dir, parse_name(f"{status.recording}_bold.tsv")[0])
     names = [file.relative_to(output_dir).as_posix() for file in there]
-    others = tuple(name for name in names if not any(f"_{atlas}_" in name for atlas in status.atlases))
+    others = tuple(name for name in names if atlas_of(name) not in status.atlases)
     if not any("_relmat." in name for name in others):
         return status, []
     where = f" under {' and '.join(status.atlases)}" * bool(status.atlases)
@@ -295,7 +296,8 @@ def judge(accounts: Sequence[Account], embeddings: Sequence[Status], configurati
         where = f" while {STAGES.get(status.stage, status.stage)}" if at_work else ""
         reason = status.reason or "It was not finished. Run the same command again."
         problems.append(Problem(account.name, "stop", WORDS[status.state] + where, reason))
-    other = (account.name for account in accounts if account.configuration not in ("", configuration))
+    sound = (account for account in accounts if not account.broken)  # of the others that is the lesser matter
+    other = (account.name for account in sound if account.configuration not in ("", configuration))
     problems += [Problem(name, "caution", "made with other choices", OTHER_CHOICES) for name in other]
     problems += [
         Problem(status.recording, "caution", f"embedding {WORDS[status.state]}", status.reason) for status in embeddings

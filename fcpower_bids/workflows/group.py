@@ -279,7 +279,7 @@ def _outdated(keys: Mapping[str, str], cohort: Cohort, why: str, settings: Setti
     finished, scans = FinishedAnalyses(settings.results), digest_scans(cohort)
     rows = []
     for name in finished.names:
-        same = finished.has(name, keys[name]) if name in keys else finished.scans(name) == scans
+        same = finished.has(name, keys[name]) if name in keys else finished.scans(name) in ("", scans)
         if name in ANALYSES and not same:
             rows.append((name, "outdated", why))
     return rows

@@ -322,11 +322,14 @@ def test_who_is_left_out_at_a_site_is_named(tmp_path):
         assert "sub-003_task-rest: exclude.tsv: moved" in reasons.tolist()
 
 
-def test_a_list_has_one_name_whatever_it_is_called(tmp_path):
+def test_a_list_has_one_name_whatever_it_is_called(tmp_path, monkeypatch):
     cohort(tmp_path)
     check = (*QUICK, "--analyses", "check")
     for name in ("list", "mine", "list"):
         assert group(tmp_path, "-d", f"{name}={tmp_path / 'list.tsv'}", quick=check).code == 0
+    monkeypatch.chdir(cohort(tmp_path / "another", age=AGE + 1))
+    assert group(tmp_path, "-d", "list=list.tsv", quick=check).code == 2  # another list of this name
+    assert len(read(tmp_path, "scans")) == len(PEOPLE)
 
 
 def test_strata_of_the_folds_are_no_business_of_a_model_of_one_target(tmp_path):

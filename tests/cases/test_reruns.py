@@ -301,7 +301,7 @@ def test_the_group_level_knows_an_atlas_by_the_file_that_it_was_given_as(form, t
 
 def test_parcels_of_one_atlas_do_not_decide_about_another(tmp_path):
     make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=2, sessions=1, volumes=80))
-    front, rest = atlas_named(tmp_path, "atlas-Front"), atlas_named(tmp_path, "atlas-Rest")
+    front, rest = atlas_named(tmp_path, "atlas-Front"), atlas_named(tmp_path, "atlas-Front_scale-55")
     image = nib.load(front)
     labels = np.asarray(image.dataobj)
     for path, kept in ((front, labels <= 5), (rest, labels > 5)):
@@ -321,17 +321,23 @@ def test_parcels_of_one_atlas_do_not_decide_about_another(tmp_path):
     nib.save(nib.Nifti1Image(values, bold.affine, bold.header), path)
     options = (*PLAIN, "--nprocs", "1", "--min-time", "0")
     assert run_app(tmp_path / "in", tmp_path / "out", "--atlas", rest, *options).code == 0
-    before = {path: path.read_bytes() for path in (tmp_path / "out" / "sub-01").rglob("*atlas-Rest*_relmat.tsv")}
+    before = {
+        path: path.read_bytes() for path in (tmp_path / "out" / "sub-01").rglob("*atlas-Front_scale-55*_relmat.tsv")
+    }
     assert len(before) == 2
     found = run_app(tmp_path / "in", tmp_path / "out", "--atlas", front, *options)
     assert "excluded" in found.states().values()
     assert {path: path.read_bytes() for path in before} == before
     rows = table(tmp_path / "out" / "recordings.tsv").set_index(["recording", "atlas"])["state"]
     states = {atlas: state for (name, atlas), state in rows.items() if name.startswith("sub-01")}
-    assert states == {"atlas-Front": "excluded", "atlas-Rest": "done"}
+    assert states == {"atlas-Front": "excluded", "atlas-Front_scale-55": "done"}
+    known = table(tmp_path / "out" / "recordings.tsv").query("atlas == 'atlas-Front_scale-55'")
+    assert (known["mean_fd"].astype(float) > 0).all()
     page = (tmp_path / "out" / "sub-01.html").read_text()
     assert "1 of 1 recording can be used, with caution" in page
     assert "It is excluded under atlas-Front: The data cannot be right." in page
+    assert "made with other choices" not in page
+    assert "0.0 of 0.0" not in page
 
 
 def test_files_that_are_joined_are_known_by_all_of_them(tmp_path):
@@ -349,6 +355,8 @@ def test_files_that_are_joined_are_known_by_all_of_them(tmp_path):
     options = ("--nprocs", "1", "--min-time", "0")
     found = run(tmp_path / "in", tmp_path / "out", "participant", *options, *PLAIN, "--atlas", joined, parts[1])
     assert found.code == 0, found.err
-    found = run(tmp_path / "in", tmp_path / "out", "group", *options, "--analyses", "check", "--atlas", joined)
-    assert found.code == 0, found.err
-    assert "the cohort uses atlas-LoHi_scale-60" in found.err
+    with_tables = "+".join(f"{path}:{str(path).replace('.nii.gz', '.tsv')}" for path in parts)
+    for spec in (joined, with_tables):
+        found = run(tmp_path / "in", tmp_path / "out", "group", *options, "--analyses", "check", "--atlas", spec)
+        assert found.code == 0, found.err
+        assert "the cohort uses atlas-LoHi_scale-60" in found.err
