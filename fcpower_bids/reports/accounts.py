@@ -159,8 +159,9 @@ def _under_others(output_dir: Path, status: Status) -> tuple[Status, list[str]]:
     others = tuple(name for name in names if atlas_of(name) not in status.atlases)
     if not any("_relmat." in name for name in others):
         return status, []
-    where = f" under {' and '.join(status.atlases)}" * bool(status.atlases)
-    sentence = f"It is {WORDS[status.state]}{where}: {status.reason}"
+    where = " and ".join(status.atlases) or "the atlas of the last run"
+    word = {EXCLUDED: "it is excluded", FAILED: "it failed", RUNNING: "it was not finished"}[status.state]
+    sentence = f"Under {where} {word}{f': {status.reason}' if status.reason else '.'}"
     return replace(status, state=DONE, reason="", outputs=others), [sentence]
 
 

@@ -335,7 +335,7 @@ def test_parcels_of_one_atlas_do_not_decide_about_another(tmp_path):
     assert (known["mean_fd"].astype(float) > 0).all()
     page = (tmp_path / "out" / "sub-01.html").read_text()
     assert "1 of 1 recording can be used, with caution" in page
-    assert "It is excluded under atlas-Front: The data cannot be right." in page
+    assert "Under atlas-Front it is excluded: The data cannot be right." in page
     assert "made with other choices" not in page
     assert "0.0 of 0.0" not in page
 
