@@ -185,8 +185,7 @@ def bring_sources(settings: Settings) -> None:
         check_phenotypes(settings, scanned)  # before a thousand series are read
     ((new, _),) = name_inputs({name: root}, settings.output_dir).items()
     linked = linked_datasets(settings.output_dir).get(new)
-    # else another dataset has its name
-    is_same = new == name or (linked is not None and linked.is_dir() and linked.samefile(root))
+    is_same = linked is not None and (not linked.is_dir() or linked.samefile(root))  # it may have been moved
     name = new
     before = [status for status in read_statuses(settings.output_dir) if status.state == DONE]
     lists = ("", place.name)  # other sources are known by their folders
