@@ -11,6 +11,8 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
+from fcpower_bids.encoders.checkpoints import ModelCard, save_checkpoint
+from fcpower_bids.encoders.fbert import FBert, FBertConfig
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.reports.accounts import read_accounts
@@ -360,3 +362,23 @@ def test_files_that_are_joined_are_known_by_all_of_them(tmp_path):
         found = run(tmp_path / "in", tmp_path / "out", "group", *options, "--analyses", "check", "--atlas", spec)
         assert found.code == 0, found.err
         assert "the cohort uses atlas-LoHi_scale-60" in found.err
+
+
+def test_embeddings_are_not_counted_as_recordings(tmp_path):
+    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=2, sessions=1, volumes=80))
+    whole, part = atlas_named(tmp_path, "atlas-Whole"), atlas_named(tmp_path, "atlas-Part")
+    image, names = nib.load(part), part.with_name("atlas-Part_dseg.tsv")
+    rows = pd.read_csv(names, sep="\t", dtype=str)
+    labels = np.asarray(image.dataobj)
+    nib.save(nib.Nifti1Image(np.where(labels <= 30, labels, 0).astype(np.int16), image.affine), part)
+    rows[rows["index"].astype(int) <= 30].to_csv(names, sep="\t", index=False)
+    config = FBertConfig(n_parcels=len(rows), d=8, layers=1, heads=2, ff=16)
+    card = ModelCard(roi_labels=tuple(rows["name"]), atlas="atlas-Whole", alpha=0.35, window=10)
+    save_checkpoint(tmp_path / "model", FBert(config, seed=1), config, card)
+    encoder = ("--encoder", "fbert", "--encoder-weights", tmp_path / "model")
+    options = ("--atlas", whole, part, *PLAIN, "--nprocs", "1", "--min-time", "0", *encoder)
+    dry = run(tmp_path / "in", tmp_path / "out", "participant", *options, "--dry-run")
+    assert "0 are skipped" in dry.out
+    found = run(tmp_path / "in", tmp_path / "out", "participant", *options)
+    assert "\n2 done\n" in found.err
+    assert "Embeddings that were not made: 2 skipped" in found.err

@@ -292,7 +292,9 @@ def test_the_preset_of_the_paper_by_name_asks_for_all_its_analyses(tmp_path):
     assert (again.group.preset, again.group.analyses) == ("recommended", ())
 
 
-@pytest.mark.parametrize("content", ["x = 1", "low_pass = 'a'", "not toml", "low_pass = true"])
+@pytest.mark.parametrize(
+    "content", ["x = 1", "low_pass = 'a'", "not toml", "low_pass = true", "config_file = 'nilearn'"]
+)
 def test_a_wrong_configuration_file_is_told(tmp_path, content):
     path = tmp_path / "c.toml"
     path.write_text(content)

@@ -39,6 +39,7 @@ def test_unknown_displacement_matters_only_with_a_threshold():
     assert censor_mask(displacement, None).all()
     with pytest.raises(ValueError, match="of 1 volumes is unknown"):
         censor_mask(displacement, 0.5)
+    assert censor_mask(displacement, 0.5, dummy_scans=3).tolist() == [False, False, False, True]
 
 
 def test_long_gaps_are_bridged_by_a_line_and_short_ones_still_by_the_spline():
