@@ -89,11 +89,16 @@ def a_column_twice(files):
     files.table.write_text("\n".join(line + "\t" + line.split("\t")[0] for line in lines) + "\n")
 
 
-def wrong_checksum(files):
+def wrong_checksum(part):
     """One bit of the stored checksum; every voxel can still be read."""
-    content = bytearray(files.mask.read_bytes())
-    content[-8] ^= 1
-    files.mask.write_bytes(content)
+
+    def damage(files):
+        path = getattr(files, part)
+        content = bytearray(path.read_bytes())
+        content[-8] ^= 1
+        path.write_bytes(content)
+
+    return damage
 
 
 def rewritten(change):
@@ -121,7 +126,8 @@ BROKEN = {
     "03": (piped_mask, "inputs", "mask", "is a folder, a pipe or a device"),
     "05": (saved_by_a_spreadsheet, "inputs", "table", "copy the table of fMRIPrep again"),
     "12": (a_column_twice, "inputs", "table", " twice: remove or rename"),
-    "13": (wrong_checksum, "parcellate", "mask", "damaged"),
+    "13": (wrong_checksum("mask"), "parcellate", "mask", "damaged"),
+    "17": (wrong_checksum("bold"), "parcellate", "bold", "truncated or damaged"),
     "14": (longer, "parcellate", "mask", "header declares"),
     "15": (data_within_the_header, "inputs", "mask", "within the header"),
     "16": (no_orientation, "inputs", "mask", "does not say where its voxels are"),
@@ -132,7 +138,7 @@ BROKEN = {
 def broken(tmp_path_factory):
     """Some participants are broken; 01 is sound, and 11 has a parcel without variance."""
     root = tmp_path_factory.mktemp("broken") / "in"
-    make_dataset(root, DemoDesign.tiny(subjects=16, sessions=1, volumes=80, noise=0, nuisance=0))
+    make_dataset(root, DemoDesign.tiny(subjects=17, sessions=1, volumes=80, noise=0, nuisance=0))
     files = {label: Files(root, label) for label in BROKEN}
     for label, (damage, *_) in BROKEN.items():
         damage(files[label])

@@ -70,6 +70,9 @@ def group_methods(tables: GroupTables) -> str:
         "identification": tables.facts("identification") if "fingerprinting" in done else {},
     }
     motion = tables.facts("qcfc_summary") if "qc_fc" in done else {}
+    beside_motion = list(map(str, motion.get("Covariates", [])))  # what was taken off edges and motion
+    if motion and (pd.to_numeric(tables.rows("qcfc_summary")["n_sites"], errors="coerce") > 1).any():
+        beside_motion.append("the sites")
     texts = {
         name: fill_part(f"{name}.md", one=_describe(tables, table), chosen=chosen, **facts)
         for analysis, table, name in PARAGRAPHS
@@ -95,7 +98,7 @@ def group_methods(tables: GroupTables) -> str:
         own=[text for name, text in texts.items() if name == EDGES],
         further=[text for name, text in texts.items() if name != EDGES],
         motion=motion,
-        beside_motion=_beside_motion(motion, tables) if motion else [],
+        beside_motion=beside_motion,
         **facts,
         n_people=scans["participant_id"].nunique() if len(scans) else 0,
         n_scans=len(scans),
@@ -146,12 +149,6 @@ def _prediction(facts: Mapping[str, Any], chosen: Mapping[str, Any], tables: Gro
         "compared": len(tables.rows("comparisons")) > 0,
         "importance": len(tables.rows("importance_networks")) > 0,
     }
-
-
-def _beside_motion(facts: Mapping[str, Any], tables: GroupTables) -> list[str]:
-    """Columns that were taken off edges and motion before they were correlated."""
-    there = (pd.to_numeric(tables.rows("qcfc_summary")["n_sites"], errors="coerce") > 1).any()
-    return [*map(str, facts.get("Covariates", [])), *["the sites"] * bool(there)]
 
 
 def _count_permutations(rows: pd.DataFrame) -> int:
