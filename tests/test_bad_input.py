@@ -101,18 +101,19 @@ def wrong_checksum(part):
     return damage
 
 
-def rewritten(change):
-    """A damage of the bytes of the mask, inflated."""
+def rewritten(change, part="mask"):
+    """A damage of the bytes of an image, inflated."""
 
     def damage(files):
-        content = bytearray(gzip.decompress(files.mask.read_bytes()))
+        path = getattr(files, part)
+        content = bytearray(gzip.decompress(path.read_bytes()))
         change(content)
-        files.mask.write_bytes(gzip.compress(bytes(content), 1))
+        path.write_bytes(gzip.compress(bytes(content), 1))
 
     return damage
 
 
-longer = rewritten(lambda content: content.extend(bytes(16)))
+longer, longer_bold = (rewritten(lambda content: content.extend(bytes(16)), part) for part in ("mask", "bold"))
 data_within_the_header = rewritten(lambda content: content.__setitem__(slice(108, 112), bytes(4)))
 no_orientation = rewritten(lambda content: content.__setitem__(slice(252, 256), bytes(4)))
 BROKEN = {
@@ -127,6 +128,7 @@ BROKEN = {
     "05": (saved_by_a_spreadsheet, "inputs", "table", "copy the table of fMRIPrep again"),
     "12": (a_column_twice, "inputs", "table", " twice: remove or rename"),
     "13": (wrong_checksum("mask"), "parcellate", "mask", "damaged"),
+    "18": (longer_bold, "parcellate", "bold", "more data follow than its header declares"),
     "17": (wrong_checksum("bold"), "parcellate", "bold", "truncated or damaged"),
     "14": (longer, "parcellate", "mask", "header declares"),
     "15": (data_within_the_header, "inputs", "mask", "within the header"),
@@ -138,7 +140,7 @@ BROKEN = {
 def broken(tmp_path_factory):
     """Some participants are broken; 01 is sound, and 11 has a parcel without variance."""
     root = tmp_path_factory.mktemp("broken") / "in"
-    make_dataset(root, DemoDesign.tiny(subjects=17, sessions=1, volumes=80, noise=0, nuisance=0))
+    make_dataset(root, DemoDesign.tiny(subjects=18, sessions=1, volumes=80, noise=0, nuisance=0))
     files = {label: Files(root, label) for label in BROKEN}
     for label, (damage, *_) in BROKEN.items():
         damage(files[label])
