@@ -15,14 +15,14 @@ from tests.cases.test_crossings import PEOPLE, PREDICT, SCORE, cohort, group, mo
 from tests.command import parse_settings
 
 
-def with_second_runs(folder, people=PEOPLE, **columns):
+def with_second_runs(folder, people=PEOPLE, volumes=120, **columns):
     """Add a second run of some people to the list; `columns`: values of both runs."""
     first = pd.read_csv(folder / "list.tsv", sep="\t", dtype=str).assign(run="1")
     second = first[first["participant_id"].isin(people)].assign(run="2")
     second["path"] = second["path"].str.replace(".npy", "_run-2.npy")
     random = np.random.default_rng(9)
     for name in second["path"]:
-        series = random.standard_normal((120, 6))
+        series = random.standard_normal((volumes, 6))
         series[:, 1] += series[:, 0]
         np.save(folder / name, series)
     for name, (one, two) in columns.items():
@@ -30,9 +30,10 @@ def with_second_runs(folder, people=PEOPLE, **columns):
     pd.concat([first, second]).to_csv(folder / "list.tsv", sep="\t", index=False)
 
 
-def test_a_run_that_was_left_out_is_no_training_scan(tmp_path):
-    with_second_runs(cohort(tmp_path), mean_fd=(0.1, 0.5))
-    assert group(tmp_path, "--targets", "score", "--save-models", "--max-mean-fd", 0.3).code == 0
+@pytest.mark.parametrize(("volumes", "limit"), [(120, ("--max-mean-fd", 0.3)), (60, ("--min-time", 200))])
+def test_a_run_that_was_left_out_is_no_training_scan(volumes, limit, tmp_path):
+    with_second_runs(cohort(tmp_path), volumes=volumes, mean_fd=(0.1, 0.5))
+    assert group(tmp_path, "--targets", "score", "--save-models", *limit).code == 0
     (model,) = models(tmp_path)
     rows = predictions(tmp_path, model)
     trained = rows["scan"].str.contains("run-1")
@@ -51,18 +52,30 @@ def test_parcels_without_names_are_those_of_the_model_only_where_they_are_as_man
     assert rows["reason"].str.contains("9 parcels have no names, and those of the model were 6").all()
 
 
-def test_the_score_beside_the_p_of_a_model_is_that_of_the_p(tmp_path):
-    site = np.array(["a", "b"] * 20)
-    cohort(tmp_path, score=SCORE + 1.5 * (site == "b"))
-    options = ("--targets", "score", "--site-column", "site", "--sites", "hold-out", "--save-models")
+SITE = np.array(["a", "b"] * 20)
+HIGH = np.where([np.median(SCORE[site == SITE]) for site in SITE] < SCORE, "high", "low")
+
+
+@pytest.mark.parametrize(("target", "values", "score"), [("score", SCORE, "r"), ("half", HIGH, "auc")])
+def test_the_score_beside_the_p_of_a_model_is_that_of_the_p(target, values, score, tmp_path):
+    shifted = values + 1.5 * (SITE == "b") if score == "r" else values
+    cohort(tmp_path, **{target: shifted})
+    options = ("--targets", target, "--site-column", "site", "--sites", "hold-out", "--save-models")
     assert group(tmp_path, *options).code == 0
     (model,) = models(tmp_path)
     skill = json.loads((model / "model.json").read_text())["Skill"]
-    folds = table(tmp_path / "out" / "group" / "prediction.tsv")["r"].astype(float)  # a fold is a site
-    assert skill["OverPeople"] == pytest.approx(np.tanh(np.arctanh(folds).mean()), abs=1e-9)  # both of twenty people
-    assert skill["OverPeople"] > 0.7
+    people = table(tmp_path / "out" / "group" / "predictions.tsv").astype({"observed": float, "predicted": float})
+    assert people["fold"].nunique() == 2
+    of_sites = []
+    for _, site in people.groupby("fold"):  # twenty people each
+        ones, zeros = (site["predicted"][site["observed"] == one].to_numpy() for one in (1, 0))
+        wins = (ones[:, None] > zeros).mean() if score == "auc" else np.nan
+        of_sites.append(wins if score == "auc" else np.arctanh(np.corrcoef(site["observed"], site["predicted"])[0, 1]))
+    expected = np.mean(of_sites) if score == "auc" else np.tanh(np.mean(of_sites))
+    assert skill["OverPeople"] == pytest.approx(expected, abs=1e-9)
     found = run("predict", model, tmp_path / "out")
-    assert f"r {skill['OverPeople']:.2f} over people within sites that were held out" in found.out + found.err
+    words = f"{score.upper() if score == 'auc' else 'r'} {expected:.2f} over people within sites that were held out"
+    assert words in found.out + found.err
 
 
 def test_nineteen_permutations_decide_nothing(tmp_path):
