@@ -322,6 +322,21 @@ def test_who_is_left_out_at_a_site_is_named(tmp_path):
         assert "sub-003_task-rest: exclude.tsv: moved" in reasons.tolist()
 
 
+@pytest.mark.parametrize("other", [("--targets", "age"), ("--targets", "score", "--covariates", "age")])
+def test_the_answer_to_another_question_is_not_replaced_without_being_asked(other, tmp_path):
+    cohort(tmp_path)
+    assert group(tmp_path, "--targets", "score").code == 0
+    before = read(tmp_path, "predictions")
+    found = group(tmp_path, *other)
+    assert found.code == 2
+    assert "holds results of another question" in found.err
+    pd.testing.assert_frame_equal(read(tmp_path, "predictions"), before)
+    assert group(tmp_path, *other, "--name", "second").code == 0
+    pd.testing.assert_frame_equal(read(tmp_path, "predictions"), before)
+    assert group(tmp_path, *other, "--replace").code == 0
+    assert not read(tmp_path, "predictions").equals(before)
+
+
 def test_a_list_has_one_name_whatever_it_is_called(tmp_path, monkeypatch):
     cohort(tmp_path)
     check = (*QUICK, "--analyses", "check")
