@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import dataclasses
+import hashlib
+import html
 import io
 import json
 import re
@@ -372,3 +375,21 @@ def test_three_files_with_the_cc0_note_and_the_entries_that_are_cited(tmp_path):
     ]
     again = {path.suffix: path.read_text(encoding="utf-8") for path in write_methods(settings)}
     assert again == files
+
+
+def test_a_page_allows_nothing_but_its_own_style_script_and_images(exact_run):
+    pages = sorted(exact_run.output.glob("*.html"))
+    assert {page.name for page in pages} >= {"index.html", "sub-01.html"}
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
+        digests = [
+            base64.b64encode(hashlib.sha256(html.unescape(part).encode()).digest()).decode()
+            for kind in ("style", "script")
+            for part in re.findall(rf"<{kind}>(.*?)</{kind}>", text, flags=re.DOTALL)
+        ]
+        assert len(digests) == 2
+        assert html.unescape(policy).split("; ") == [
+            *("default-src 'none'", "img-src data:", f"style-src 'sha256-{digests[0]}'"),
+            *(f"script-src 'sha256-{digests[1]}'", "base-uri 'none'", "form-action 'none'"),
+        ]
