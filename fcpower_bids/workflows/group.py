@@ -28,7 +28,7 @@ from fcpower_bids.cohort.feature_choice import OWN_ATLAS, read_embedding_facts
 from fcpower_bids.cohort.inclusion import DECISION, EXCLUDED_TABLE, NO_SESSION, PERSON, RECORDING
 from fcpower_bids.cohort.phenotype_columns import describe_sets, name_columns
 from fcpower_bids.cohort.recordings import selected_of, write_recordings
-from fcpower_bids.cohort.scans import SCANS
+from fcpower_bids.cohort.scans import IDENTITY, SCANS
 from fcpower_bids.elsewhere.imports import are_named, bring_sources
 from fcpower_bids.encoders import embedding_label, open_encoder
 from fcpower_bids.errors import DatasetError, FcPowerError, Incomplete, NotInCohort, RecordingError, Unfit, UsageError
@@ -358,7 +358,7 @@ def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
     own_atlas = facts.get(label, {}).get(OWN_ATLAS, True)  # else its series are not those of the cohort
     notes = [f"Embeddings of {len(several)} scans are means over their runs; --encoder reads these as one sequence."]
     if label in cohort.embeddings and own_atlas and (len(several) or "learning_curves" in asked):
-        embed, apart = load_series_encoder(cohort.all_parcels or cohort.parcels, settings), 0
+        embed, apart = load_series_encoder(cohort.all_parcels or cohort.parcels, settings, facts[label]), 0
         encoders = {label: embed} if "learning_curves" in asked else {}
         if has_series(cohort):  # the runs of a session are one sequence, as in the paper
             embeddings[label] = np.array(embeddings[label])
@@ -379,9 +379,21 @@ def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
     )
 
 
-def load_series_encoder(parcels: tuple[str, ...], settings: Settings) -> Callable[[np.ndarray, float], np.ndarray]:
-    """Load ``--encoder`` as a function of a series (T, P) and its repetition time. Raises FcPowerError."""
+def load_series_encoder(
+    parcels: tuple[str, ...], settings: Settings, stored: Mapping[str, Any]
+) -> Callable[[np.ndarray, float], np.ndarray]:
+    """Load ``--encoder`` as a function of a series (T, P) and its repetition time. Raises FcPowerError.
+
+    `stored`: what the sidecars say of the embeddings that its own stand beside, which must be of the same weights.
+    """
     encoder = open_encoder(settings.method, parcels)
+    about = encoder.provenance(settings.method.encoder_read)
+    names = [name for name in IDENTITY if name in stored and not (name == "weights" and stored.get("sha256"))]
+    if unlike := [name for name in names if stored[name] != about.get(name)]:
+        raise UsageError(
+            f"The stored embeddings by {settings.method.encoder} are of other weights or were read otherwise "
+            f"({unlike[0]}): give those with --encoder-weights, or embed anew in the output folder of every site."
+        )
 
     def embed(series: np.ndarray, repetition_time: float) -> np.ndarray:
         vectors: np.ndarray = encoder.embed([series], parcels, repetition_time, settings.method.encoder_read)

@@ -119,7 +119,7 @@ def test_runs_are_read_with_all_parcels_by_the_encoder_of_the_others(tmp_path):
     opened = open_cohort(settings)
     assert len(opened.parcels) == 5
     used = complete_cohort(opened, settings).embeddings["randominit"]
-    embed = load_series_encoder(tuple(f"parcel{number:04d}" for number in range(1, 7)), settings)
+    embed = load_series_encoder(tuple(f"parcel{number:04d}" for number in range(1, 7)), settings, {})
     for scan in np.flatnonzero(opened.scans["n_runs"] > 1):
         person = opened.scans["participant_id"].iloc[scan]
         runs = [np.load(tmp_path / f"{person}{ending}.npy") for ending in ("", "_run-2")]
@@ -149,3 +149,18 @@ def test_encoders_are_ranked_within_sites_that_are_held_out(tmp_path):
     means = folds[folds["r"] != "n/a"].astype({"r": float}).groupby("representation")["r"].mean()
     best = {"fc": "FC", "fc_power": "FC^0.35"}[means.idxmax()]
     assert f"the highest r is that of {best} ({means.max():.3f}) within sites that are held out" in found.err
+
+
+def test_runs_of_sites_are_not_read_by_another_model_than_that_of_the_stored_embeddings(tmp_path):
+    options = ("--encoder", "random-init", "--representations", "fc", "embedding", "--analyses", "check")
+    for number, site in enumerate(("one", "two")):
+        write_series(tmp_path / site, PEOPLE, seed=number)
+        with_second_runs(tmp_path / site, PEOPLE[number:2])
+        write_table(tmp_path / site / "bids" / "participants.tsv", participant_id=PEOPLE)
+        assert group(tmp_path / site, *options, quick=QUICK).code == 0
+    words = [f"{site}={tmp_path / site / 'out'}" for site in ("one", "two")]
+    words = [tmp_path / "one" / "bids", tmp_path / "out", "group", "-d", *words, *QUICK, *options]
+    assert run(*words).code == 0
+    other = run(*words, "--random-seed", 1)
+    assert other.code == 2
+    assert "are of other weights or were read otherwise (seed)" in other.err
