@@ -53,8 +53,8 @@ def training_state(encoder: Any, dataset: str, subject: str) -> str:
 
 
 def find_in_training(card: ModelCard, dataset: str, subject: str) -> str:
-    """Say whether a person was in the training of a model."""
-    if not card.trained_on:
+    """Say whether a person was in the training of a model; nobody knows it of a dataset without a name."""
+    if not (card.trained_on and dataset):
         return UNKNOWN
     person = person_digest(card.corpus_sha256, dataset, subject)
     return TRAINED if person in card.trained_on else HELD_OUT if person in card.held_out else NO

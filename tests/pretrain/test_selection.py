@@ -138,6 +138,7 @@ def test_everyone_is_in_one_of_the_lists(tmp_path):
         seen = "trained" if digest(card.corpus_sha256, f"P{number:02d}x") in trained_on else "held out"
         assert find_in_training(card, "bids", f"sub-P{number:02d}x") == seen
     assert find_in_training(card, "bids", "new") == find_in_training(card, "other", "P00x") == "no"
+    assert find_in_training(card, "", "new") == "unknown"
     assert load_encoder("random-init", model).card.trained_on == ()
 
 
