@@ -95,11 +95,12 @@ def train(
     probe: ExternalCohort | None = None,
     tell: Callable[[str], None] = logger.info,
     n_processes: int = 1,
+    note: Callable[[], None] = lambda: None,
 ) -> Pretrained:
     """Train F-BERT on a corpus, or go on with an interrupted run in `output`: the share of one process.
 
     `tell` is given what the first process has to say of the length of the run. `n_processes` share the kernel of the
-    teacher, where it is not there yet.
+    teacher, where it is not there yet. `note` is called by the first process when no choice is refused any more.
     """
     processes.first_only(lambda: prepare_corpus(corpus, output, n_processes))
     opened = open_corpus(corpus, output, config.roi_labels, processes.fabric.device)
@@ -108,14 +109,22 @@ def train(
         tell_first = partial(tell, f"That many minutes have time for {config.steps} steps, {config.warmup} of warm-up.")
         processes.first_only(tell_first)
     run = _Run(processes, opened, output, config, probe)
+    processes.first_only(note)
     run.train(min(stop_step or config.steps, config.steps), tell)
     return run.outcome()
 
 
 def _follow_minutes(processes: Processes, corpus: Corpus, output: Path, config: PretrainConfig) -> PretrainConfig:
     """Steps and warm-up that fill the minutes, from a few timed steps; an interrupted run goes on with its own."""
-    path = output / SCHEDULE
-    known = processes.first_only(lambda: load_json(path) if path.is_file() else None)
+    path, run = output / SCHEDULE, RunFolder(output, "")
+    choices = hashlib.sha256(f"{config.fingerprint()} {config.minutes} {corpus.sha256}".encode()).hexdigest()
+
+    def noted() -> dict[str, Any] | None:
+        known = load_json(path) if path.is_file() else {}
+        has_begun = bool(known) and (run.interim.exists() or bool(run.steps()))
+        return known if has_begun or known.get("choices") == choices else None  # else of what left no checkpoint
+
+    known = processes.first_only(noted)
     if known is None:
         trial, started = _Run(processes, corpus, output / "trial", config, None), time.perf_counter()
         for step in range(2 * TIMED):  # the first ones also find out how to compute; nothing is written
@@ -126,6 +135,7 @@ def _follow_minutes(processes: Processes, corpus: Corpus, output: Path, config: 
             "minutes": config.minutes,
             "steps": steps,
             "warmup": min(config.warmup, steps // MOST_WARM),
+            "choices": choices,
         }
         known = processes.first_only(lambda: mine)
         processes.first_only(lambda: write_text(path, json.dumps(known) + "\n"))

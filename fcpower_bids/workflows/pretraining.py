@@ -25,7 +25,7 @@ from fcpower_bids.outputs.dataset import TIMESERIES, note_command, parse_name, p
 from fcpower_bids.outputs.tables import series_file
 from fcpower_bids.parallel import processes as processes_of
 from fcpower_bids.parallel import say
-from fcpower_bids.settings import Method, Settings, command_of
+from fcpower_bids.settings import Method, Settings, command_of, options
 from fcpower_bids.store import LOCKS, lock, write_shared
 
 # torch is loaded where it is used: the other levels do without it.
@@ -41,15 +41,17 @@ REMEDY = "Do not use it: train on more people, longer, or hold out more."
 
 def run_pretrain(settings: Settings) -> int:
     """Train an encoder on the cleaned series in ``output_dir`` and return the exit code; 0 steps make the corpus."""
-    chosen = settings.pretraining
-    if chosen.steps == 0 and not settings.run.dry_run:
+    chosen, corpus = settings.pretraining, _corpus_folder(settings)
+    if chosen.steps == 0:
         from fcpower_bids.pretrain.corpus import is_public
 
-        corpus = _corpus_folder(settings)
         if chosen.corpus == CORPUS_ID or is_public(corpus):
             raise UsageError(
                 f"{chosen.corpus} is a corpus in the public layout, to which nothing is added: train on it."
             )
+    if settings.run.dry_run:
+        return _dry_run(settings, corpus)
+    if chosen.steps == 0:
         table = _pack(settings, corpus)  # what is packed already is passed over
         if short := int((table["T"] < chosen.window).sum()):
             say(f"{short} of them have fewer volumes than window {chosen.window}: nothing trains on those.", settings)
@@ -66,21 +68,38 @@ def run_pretrain(settings: Settings) -> int:
         return on_all_processes(pretrain_config(settings), partial(_pretrain, settings))
 
 
+def _dry_run(settings: Settings, corpus: Path) -> int:
+    """Say what would train, and what would join the corpus; sources come into a copy, and nothing is packed."""
+    from fcpower_bids.workflows.group import untouched  # loads all analyses
+
+    if settings.pretraining.steps:
+        say(f"Training {_in_words(pretrain_config(settings))}", settings)
+    if not _is_whole(corpus, settings):
+        with untouched(settings) as choices:
+            (sources, _), _, _ = _gather(choices, corpus)
+        people = [facts["subject"] for facts, _ in sources if facts["parcel_names"]]  # of the others none are read
+        say(f"{len(people)} recordings of {len(set(people))} people would be in {corpus}", settings)
+    return 0
+
+
+def _in_words(config: Any) -> str:
+    sizes = ", ".join(f"{name} {value:g}" for name, value in config.architecture.items())
+    return f"{config.encoder} with {sizes}: {config.in_words()}" if sizes else f"{config.encoder}: {config.in_words()}"
+
+
 def _pretrain(settings: Settings, processes: Any) -> int:
     """Do the share of one process: the first packs and reports, all train."""
     from fcpower_bids.pretrain.train import train
 
     config = pretrain_config(settings)
-    sizes = ", ".join(f"{name} {value:g}" for name, value in config.architecture.items())
-    name = f"{config.encoder} with {sizes}" if sizes else config.encoder
-    processes.first_only(partial(say, f"Training {name}: {config.in_words()}", settings))
+    processes.first_only(partial(say, f"Training {_in_words(config)}", settings))
     corpus = processes.first_only(partial(_ready_corpus, settings))
-    if settings.run.dry_run:
-        return 0
-    record = settings.output_dir / "logs" / "settings_pretrain.toml"
-    processes.first_only(partial(write_shared, settings.output_dir, record, settings.as_toml()))
-    whole = command_of(settings.as_dict(), whole=True)
-    processes.first_only(partial(note_command, settings.output_dir, settings.level, whole))
+
+    def note() -> None:
+        record = settings.output_dir / "logs" / "settings_pretrain.toml"
+        write_shared(settings.output_dir, record, settings.as_toml())
+        note_command(settings.output_dir, settings.level, command_of(settings.as_dict(), whole=True))
+
     cohorts = list[Any]()
     if settings.pretraining.probe is not None:  # the first process alone has the series
         config = replace(
@@ -89,7 +108,7 @@ def _pretrain(settings: Settings, processes: Any) -> int:
     probe = cohorts[0] if cohorts else None
     tell = partial(say, settings=settings)
     folder, at_once = settings.output_dir / "encoder", processes_of(settings)
-    result = train(processes, corpus, folder, config, probe=probe, tell=tell, n_processes=at_once)
+    result = train(processes, corpus, folder, config, probe=probe, tell=tell, n_processes=at_once, note=note)
     processes.first_only(partial(_tell, settings, result))
     if not result.proven and processes.fabric.is_global_zero:  # the others have done their share
         raise Unproven(f"{result.verdict} {REMEDY}")
@@ -175,24 +194,40 @@ def _corpus_folder(settings: Settings) -> Path:
 def _ready_corpus(settings: Settings) -> Path:
     """Return the folder of the corpus to train on."""
     from fcpower_bids.encoders.checkpoints import fetch
-    from fcpower_bids.pretrain.corpus import FILES, is_public
+    from fcpower_bids.pretrain.corpus import FILES
 
-    if settings.pretraining.corpus == CORPUS_ID:
-        return fetch(CORPUS_ID, "dataset", list(FILES))  # 26 GB, or found in the cache of the hub
     corpus = _corpus_folder(settings)
-    if is_public(corpus):
-        say(f"Corpus: {corpus}, in the public layout", settings)
-    elif not _series(selected(settings.output_dir)) and (corpus / "pack.json").is_file():
-        say(f"Corpus: {corpus} as it is; {settings.output_dir} holds no series to add", settings)
-    else:
+    if not _is_whole(corpus, settings):
         _pack(settings, corpus)
+    elif settings.pretraining.corpus == CORPUS_ID:
+        return fetch(CORPUS_ID, "dataset", list(FILES))  # 26 GB, or found in the cache of the hub
     return corpus
 
 
-def _pack(settings: Settings, corpus: Path) -> Any:
-    """Pack the series of this dataset, and refuse a corpus with people of it who are not chosen now."""
-    from fcpower_bids.pretrain.packing import pack_corpus
+def _is_whole(corpus: Path, settings: Settings) -> bool:
+    """Whether a corpus is trained on as it is: in the public layout, or where nothing of this dataset could join it.
 
+    Choices of the packing are refused then; with a probe some may be of it.
+    """
+    from fcpower_bids.pretrain.corpus import is_public
+
+    if settings.pretraining.corpus == CORPUS_ID or is_public(corpus):
+        sentence = f"Corpus: {corpus}, in the public layout"
+    else:
+        door = selected(settings.output_dir)
+        if settings.inputs.derivatives or _series(door) or door.left_out or not (corpus / "pack.json").is_file():
+            return False
+        sentence = f"Corpus: {corpus} as it is; {settings.output_dir} holds no series to add"
+    of_packing = ["derivatives", "participant_label", "alpha"]
+    of_packing += ["atlas", "family_column", "site_column"] * (settings.pretraining.probe is None)
+    if given := [option.flag for name in of_packing if settings[name] != (option := options()[name]).default]:
+        raise UsageError(f"{given[0]} is of the packing, and this corpus is trained on as it is: leave it out.")
+    say(sentence, settings)
+    return True
+
+
+def _gather(settings: Settings, corpus: Path) -> tuple[tuple[list[Any], set[str]], str, str]:
+    """Series for the corpus, and the names of all that there are; their atlas; the name of the dataset."""
     check_input_folder(settings.bids_dir)
     if settings.inputs.derivatives:
         if "" not in output_folders(settings, settings.output_dir):
@@ -221,7 +256,15 @@ def _pack(settings: Settings, corpus: Path) -> Any:
     if absent := sorted(chosen - there):
         raise DatasetError(f"{settings.output_dir} has no series of sub-{absent[0]}: {label_remedy(absent[0], there)}")
     listed = {facts["id"] for facts, _ in sources}
-    sources = [source for source in sources if not chosen or source[0]["subject"] in chosen]
+    return ([source for source in sources if not chosen or source[0]["subject"] in chosen], listed), atlas, dataset
+
+
+def _pack(settings: Settings, corpus: Path) -> Any:
+    """Pack the series of this dataset, and refuse a corpus with people of it who are not chosen now."""
+    from fcpower_bids.pretrain.packing import pack_corpus
+
+    (sources, listed), atlas, dataset = _gather(settings, corpus)
+    chosen = {label.removeprefix("sub-") for label in settings.inputs.participant_label}
     at_once = processes_of(settings)
     table = pack_corpus(sources, corpus, settings.method.alpha, atlas=atlas, n_processes=at_once, there=listed)
     others = sorted(set(table["subject"][table["dataset"] == dataset]) - chosen)

@@ -335,3 +335,46 @@ def test_who_may_read_a_pack_follows_from_the_umask(tmp_path):
         os.umask(before)
     modes = {oct(path.stat().st_mode & 0o777) for path in (tmp_path / "pack").iterdir() if path.is_file()}
     assert modes == {oct(0o640)}
+
+
+def files_of(folder) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("steps", ["0", "4"])
+def test_a_dry_run_says_what_would_train_and_writes_nothing(tmp_path, capsys, steps):
+    plant_outputs(tmp_path, made_recordings())
+    assert run_pretrain(tmp_path, quick=PACKED) == 0
+    shutil.rmtree(tmp_path / "out" / "sub-03")
+    before = files_of(tmp_path)
+    for words in ((), ("--corpus", tmp_path / "another")):
+        capsys.readouterr()
+        assert run_pretrain(tmp_path, "--steps", steps, "--dry-run", *words) == 0
+        assert "30 recordings of 15 people would be in " in capsys.readouterr().err
+    assert files_of(tmp_path) == before
+    assert not (tmp_path / "another").exists()
+
+
+def test_nobody_trains_where_everyone_is_rejected(tmp_path, capsys):
+    plant_outputs(tmp_path, made_recordings())
+    assert run_pretrain(tmp_path, quick=PACKED) == 0
+    rows = [f"sub-{number:02d}\tmoved" for number in range(16)]
+    (tmp_path / "out" / "exclude.tsv").write_text("\n".join(["participant_id\treason", *rows, ""]))
+    for steps in ("0", "4"):
+        assert run_pretrain(tmp_path, "--steps", steps) == 3
+        assert "No recording" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "encoder").exists()
+
+
+@pytest.mark.parametrize("public", [False, True])
+def test_choices_of_the_packing_are_refused_where_nothing_is_packed(tmp_path, capsys, public):
+    plant_outputs(tmp_path, made_recordings())
+    corpus = tmp_path / "corpus"
+    assert run_pretrain(tmp_path, "--corpus", corpus, quick=PACKED) == 0
+    if public:
+        write_public(corpus, corpus := tmp_path / "public")
+    of_packing = ("--participant-label 01", "--alpha 0.5", "--atlas Schaefer100", "--family-column family")
+    for given in (*of_packing, "--site-column site", *["-d list=nowhere.tsv"] * public):
+        assert run_pretrain(tmp_path, "--corpus", corpus, *given.split(), out="empty") == 2
+        assert "is of the packing" in capsys.readouterr().err
+    assert not list((tmp_path / "empty").glob("logs/settings*"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -209,6 +210,34 @@ def test_minutes_set_steps_and_warm_up_and_a_second_run_keeps_them(tmp_path, cap
     assert f"have time for {steps} steps" in capsys.readouterr().err
     assert run_pretrain(tmp_path, quick=(*TINY, *HERE, *SHORT, "--minutes", "5")) == 2
     assert "holds a run of 0.02 minutes" in capsys.readouterr().err
+
+
+def test_minutes_of_a_run_without_a_checkpoint_are_those_of_its_student(tmp_path, capsys):
+    plant_outputs(tmp_path, made_recordings())
+    words = (*TINY, *HERE, *SHORT, "--minutes", "0.02")
+    assert run_pretrain(tmp_path, quick=words, every=1000) == 0
+    schedule = tmp_path / "out" / "encoder" / "schedule.json"
+    noted = json.loads(schedule.read_text()) | {"steps": 7}
+    for place in ("checkpoints", "model", "interim"):
+        shutil.rmtree(schedule.parent / place, ignore_errors=True)
+    for change, kept in (({}, True), ({"choices": "of another student"}, False)):
+        schedule.write_text(json.dumps(noted | change))
+        capsys.readouterr()
+        assert run_pretrain(tmp_path, quick=words, every=1000) == 0
+        assert ("have time for 7 steps" in capsys.readouterr().err) is kept
+        for place in ("checkpoints", "model", "interim"):
+            shutil.rmtree(schedule.parent / place, ignore_errors=True)
+
+
+def test_a_refused_run_leaves_the_record_of_the_one_that_is_there(tmp_path):
+    plant_outputs(tmp_path, made_recordings())
+    assert run_pretrain(tmp_path) == 0
+    logs = tmp_path / "out" / "logs"
+    records = [logs / "settings_pretrain.toml", logs / "command_pretrain.txt"]
+    before = [path.read_text() for path in records]
+    assert run_pretrain(tmp_path, "--loss", "kl") == 2
+    assert [path.read_text() for path in records] == before
+    assert run_pretrain(tmp_path, "--config-file", records[0], quick=()) == 0
 
 
 def test_a_list_of_series_is_trained_on_by_one_command(tmp_path, capsys):
