@@ -216,10 +216,8 @@ def _load_site(site: str, folder: Path, settings: Settings, scanned: Scanned) ->
 
 
 def _unite(phenotypes: Sequence[Phenotypes], sites: Collection[str]) -> Phenotypes:
-    frames = [
-        of_site.frame if SITE in of_site.frame else of_site.frame.assign(**{SITE: site})
-        for site, of_site in zip(sites, phenotypes, strict=True)
-    ]
+    # a column of this name within a dataset is of its scanners, of which two datasets may call two alike
+    frames = [of_site.frame.assign(**{SITE: site}) for site, of_site in zip(sites, phenotypes, strict=True)]
     return Phenotypes(
         pd.concat(frames),
         tuple(dict.fromkeys(name for of_site in phenotypes for name in of_site.defaults)),

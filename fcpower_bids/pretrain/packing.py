@@ -296,7 +296,11 @@ class _Pack:
         for name in gone:
             del self.rows[name]
         if gone:
-            logger.warning("%d recordings are not there any more, so they leave the corpus: %s.", len(gone), gone[0])
+            logger.warning(
+                "%d recordings are not there any more, so nothing trains on them: %s. Their series stay in the files "
+                "of the corpus; where they must not, remove its folder and pack again.",
+                *(len(gone), gone[0]),
+            )
 
     def fresh(self, sources: Iterable[Source]) -> Iterator[Source]:
         """Pass over unchanged files; their declarations may have changed."""

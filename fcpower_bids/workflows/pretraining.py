@@ -266,7 +266,8 @@ def _pack(settings: Settings, corpus: Path) -> Any:
     (sources, listed), atlas, dataset = _gather(settings, corpus)
     chosen = {label.removeprefix("sub-") for label in settings.inputs.participant_label}
     at_once = processes_of(settings)
-    table = pack_corpus(sources, corpus, settings.method.alpha, atlas=atlas, n_processes=at_once, there=listed)
+    with lock(corpus / "lock"):  # other output folders may be packed into it at the same time
+        table = pack_corpus(sources, corpus, settings.method.alpha, atlas=atlas, n_processes=at_once, there=listed)
     others = sorted(set(table["subject"][table["dataset"] == dataset]) - chosen)
     if chosen and others:
         raise DatasetError(

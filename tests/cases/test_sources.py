@@ -119,17 +119,36 @@ def test_a_question_is_known_by_what_the_files_hold(imported, tmp_path):
     assert digest_cohort(replace(few, scans=cohort.scans, contents=cohort.contents)) != digest_cohort(few)
 
 
-@pytest.fixture(scope="module")
-def sites(tmp_path_factory):
+def make_sites(folder, **columns):
     """Two datasets of people with the same labels; those of the second are others."""
-    folder = tmp_path_factory.mktemp("sites")
     for seed, (name, labels) in enumerate({"one": LABELS[:20], "two": LABELS[:12]}.items()):
         source = write_list(folder / name, labels, seed=seed)
         scores = np.arange(len(labels)) + 100.0 * seed
-        write_people(folder / name / "bids", labels, score=scores)
+        write_people(
+            folder / name / "bids",
+            labels,
+            score=scores,
+            **{key: values[: len(labels)] for key, values in columns.items()},
+        )
         words = ("group", "-d", f"list={source}", *CHECK, "--quiet")
         assert run(folder / name / "bids", folder / name / "out", *words).code == 0
     return folder
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory):
+    return make_sites(tmp_path_factory.mktemp("sites"))
+
+
+def test_scanners_of_one_name_at_two_sites_are_not_one_site(tmp_path):
+    """A column `site` of the datasets is of their scanners: the sites of ``-d`` are what is held out."""
+    sites = make_sites(tmp_path, site=["1", "2"] * 10)
+    (tmp_path / "bids").mkdir()
+    words = ("group", "-d", f"one={sites}/one/out", f"two={sites}/two/out", *PREDICT, "--targets", "score")
+    assert run(tmp_path / "bids", tmp_path / "out", *words, "--sites", "hold-out").code == 0
+    folds = table(tmp_path / "out" / "group" / "folds.tsv")
+    tested = folds[folds["role"] == "test"].groupby(["repeat", "fold"])["participant_id"]
+    assert sorted("".join(sorted({person[4:7] for person in people})) for _, people in tested) == ["one", "two"]
 
 
 def test_output_folders_are_sites_and_a_person_is_a_label_at_a_site(sites, tmp_path):

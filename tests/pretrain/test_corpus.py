@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from functools import partial
 
 import numpy as np
@@ -23,7 +25,7 @@ from fcpower_bids.pretrain.corpus import teacher_kernel, teacher_vector_and_rank
 from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.store import beside
 from tests.pretrain.conftest import NAMES, as_sources, made_recordings
-from tests.pretrain.outputs import PACKED, in_child, plant_outputs, read_log, run_pretrain, write_public
+from tests.pretrain.outputs import HERE, PACKED, in_child, plant_outputs, read_log, run_pretrain, write_public
 
 
 def packed_table(folder) -> pd.DataFrame:
@@ -378,3 +380,18 @@ def test_choices_of_the_packing_are_refused_where_nothing_is_packed(tmp_path, ca
         assert run_pretrain(tmp_path, "--corpus", corpus, *given.split(), out="empty") == 2
         assert "is of the packing" in capsys.readouterr().err
     assert not list((tmp_path / "empty").glob("logs/settings*"))
+
+
+def test_two_datasets_that_are_packed_into_one_corpus_at_once_are_both_there(tmp_path):
+    places = []
+    for number, name in enumerate(("one", "two")):
+        plant_outputs(tmp_path / name, made_recordings(seed=number))
+        (tmp_path / name / "bids" / "dataset_description.json").write_text(f'{{"Name": "{name}"}}')
+        places.append((tmp_path / name / "bids", tmp_path / name / "out", "pretrain"))
+    words = ("--corpus", tmp_path / "corpus", "--steps", "0", *HERE)
+    command = (sys.executable, "-m", "fcpower_bids")
+    started = [subprocess.Popen([*map(str, (*command, *place, *words))]) for place in places]
+    assert [process.wait() for process in started] == [0, 0]
+    table = pd.read_csv(tmp_path / "corpus" / "recordings.tsv", sep="\t")
+    assert table["dataset"].value_counts().tolist() == [32, 32]
+    assert not (tmp_path / "corpus" / "lock").exists()
