@@ -139,8 +139,8 @@ def raw_roots(settings: Settings, roots: Collection[Path]) -> tuple[Path, ...]:
 
 
 DESCRIPTION = "dataset_description.json"
-DESCRIBING = ("Name", "Authors", "License", "Funding", "EthicsApprovals", "ReferencesAndLinks", "SourceDatasets")
-"""Entries of a description that stay when the dataset grows or is preprocessed anew."""
+DESCRIBING = ("Name", "Authors", "SourceDatasets")
+"""Entries of a description that stay when the dataset grows, is preprocessed anew, or gets a licence."""
 ACCESSION = re.compile(r"(?i)openneuro[./](ds\d{6})\b")
 """OpenNeuro gives every version of a dataset another DOI; the people are the same."""
 ALLOWED = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")

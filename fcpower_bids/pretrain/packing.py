@@ -289,10 +289,8 @@ class _Pack:
 
     def forget(self, sources: Sequence[Source], there: Collection[str]) -> None:
         """Leave out what came from these outputs and is not there any more."""
-        places = {(facts["dataset"], facts["place"]) for facts, _ in sources}
-        gone = [
-            name for name, row in self.rows.items() if (row["dataset"], row["place"]) in places and name not in there
-        ]
+        places = {facts["place"] for facts, _ in sources}  # whose dataset may have been called otherwise
+        gone = [name for name, row in self.rows.items() if row["place"] in places and name not in there]
         for name in gone:
             del self.rows[name]
         if gone:

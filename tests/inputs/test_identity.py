@@ -39,7 +39,7 @@ def test_the_doi_comes_before_the_name_and_its_version_does_not_matter(tmp_path)
 
 def test_a_name_of_two_datasets_is_told_apart_by_what_describes_them(tmp_path):
     one = describe(tmp_path / "a" / "fmriprep", Name="Study", Authors=["A"], BIDSVersion="1.6.0")
-    again = describe(tmp_path / "b" / "renamed", Name="Study", Authors=["A"], BIDSVersion="1.9.0")
+    again = describe(tmp_path / "b" / "renamed", Name="Study", Authors=["A"], BIDSVersion="1.9.0", License="CC0")
     other = describe(tmp_path / "c" / "fmriprep", Name="Study", Authors=["B"], BIDSVersion="1.6.0")
     assert dataset_identity(one) == dataset_identity(again) != dataset_identity(other)
     assert dataset_identity(one).startswith("Study-")

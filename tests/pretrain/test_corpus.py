@@ -395,3 +395,12 @@ def test_two_datasets_that_are_packed_into_one_corpus_at_once_are_both_there(tmp
     table = pd.read_csv(tmp_path / "corpus" / "recordings.tsv", sep="\t")
     assert table["dataset"].value_counts().tolist() == [32, 32]
     assert not (tmp_path / "corpus" / "lock").exists()
+
+
+def test_a_dataset_that_gets_a_doi_is_not_packed_twice(tmp_path):
+    plant_outputs(tmp_path, made_recordings())
+    for doi in ("10.5281/zenodo.1", "10.5281/zenodo.12"):
+        (tmp_path / "bids" / "dataset_description.json").write_text(json.dumps({"Name": "toy", "DatasetDOI": doi}))
+        assert run_pretrain(tmp_path, quick=PACKED) == 0
+        packed = packed_table(tmp_path)
+        assert packed["dataset"].tolist() == [doi.replace("/", "-")] * 32
