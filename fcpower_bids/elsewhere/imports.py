@@ -271,7 +271,7 @@ def name_people(offered: Sequence[Offered], column: str, settings: Settings) -> 
 def _import_recording(of_one: Sequence[Offered], source: str, place: Path, settings: Settings) -> str:
     """Import one recording under all its parcellations; return whether it was new, unchanged or failed."""
     output, name, root = settings.output_dir, of_one[0].name, place if place.is_dir() else place.parent
-    state = f"{__version__};{source};" + ";".join(map(_state_of, of_one))
+    state = f"{source};{__version__};" + ";".join(map(_state_of, of_one))
     before = current_status(output, name)
     quality = path_of(output, of_one[0].entities, (), QUALITY)
     if before is not None and before.state == DONE and before.fingerprint == state and quality.is_file():
@@ -318,7 +318,7 @@ def _read(recording: Offered, source: str, root: Path) -> tuple[Output, np.ndarr
     values, names = read_array(recording.path, recording.key)
     facts: dict[str, Any] = {
         "Sources": [bids_uri(recording.path, {source: root})],
-        "NuisanceStrategy": f"{source}: {recording.strategy}",
+        "NuisanceStrategy": recording.strategy,
     }
     if recording.kind == SERIES:
         series = np.ascontiguousarray(

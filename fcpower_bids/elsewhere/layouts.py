@@ -307,7 +307,7 @@ def _matching(root: Path, files: Sequence[str], layout: Layout, kind: str, how: 
             continue
         path = root / name
         entities, atlas = _entities(path, match, layout)
-        facts = _sidecar(path, layout)
+        facts = {"strategy": f"{layout.name}: unknown"} | _sidecar(path, layout)
         yield Offered(
             path,
             kind,
@@ -354,7 +354,7 @@ def _sidecar(path: Path, layout: Layout) -> dict[str, Any]:
         if value is None:
             continue
         if name == "strategy":
-            facts[name] = str(value)
+            facts[name] = f"{layout.name}: {value}"
         elif name == "frequency" and number_of(value) > 0:
             facts["repetition_time"] = 1 / number_of(value)
         elif name != "frequency":

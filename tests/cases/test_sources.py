@@ -130,7 +130,8 @@ def make_sites(folder, **columns):
             score=scores,
             **{key: values[: len(labels)] for key, values in columns.items()},
         )
-        words = ("group", "-d", f"list={source}", *CHECK, "--quiet")
+        called = {"one": "list", "two": "rome"}[name]  # a name of the list says nothing of its strategy
+        words = ("group", "-d", f"{called}={source}", *CHECK, "--quiet")
         assert run(folder / name / "bids", folder / name / "out", *words).code == 0
     return folder
 
