@@ -23,11 +23,10 @@ from fcpower_bids.reports.cohort.tables import (
 )
 from fcpower_bids.reports.figures import draw_matrices
 from fcpower_bids.reports.page import Panel, count
-from fcpower_bids.reports.svg import Curves, draw_curves, draw_rows
+from fcpower_bids.reports.svg import Curves, draw_curves
 
 MOST_TARGETS, BESIDE = 6, 3
 """Targets of an analysis that are drawn, and how many of them side by side in one picture; all are in the tables."""
-MOST_PAIRS = 30
 SAME = "not distinguishable"
 RANDOM = "random_filter"
 IN_WORDS = {
@@ -76,20 +75,6 @@ def _compared(name: str, noun: str, tables: GroupTables) -> Iterator[str]:
         yield f"{target}: {sentence if len(tested) else f'no {noun} could be compared with {reference}'}."
 
 
-def _draw_differences(name: str, frame: pd.DataFrame, tables: GroupTables, key: str) -> Iterator[Panel]:
-    """Draw a row for each entry of a column, its difference with its interval, three targets a picture."""
-    entries = list(dict.fromkeys(frame[key].astype(str))) if len(frame) else []
-    for batch in _batches(frame) if entries else ():
-        parts = {target: own_rows(frame, target).drop_duplicates(key).set_index(key) for target in batch}
-        labels = [" or ".join(dict.fromkeys(map(score_label, part["score"]))) for part in parts.values()]
-        tallies = (f"{target}: {_tally(part.dropna(subset='mean_difference'))}" for target, part in parts.items())
-        columns = ["mean_difference", "ci_low", "ci_high", "p_holm"]
-        values = {each: part.reindex(columns=columns, index=entries).to_numpy(float) for each, part in parts.items()}
-        svg = draw_rows(list(map(tables.title, entries)), values, [f"difference in {label}" for label in labels])
-        words = {"power": tables.title("fc_power"), "plain": tables.title("fc")}
-        yield tables.panel(name, svg, n=len(entries), sentence="; ".join(tallies), **words)
-
-
 def _batches(frame: pd.DataFrame) -> Iterator[list[str]]:
     """The first targets, three at a time."""
     targets = targets_of(frame)[:MOST_TARGETS]
@@ -107,22 +92,14 @@ def _refused(name: str, tables: GroupTables) -> pd.DataFrame:
     return frame[frame["status"] != "scored"].drop_duplicates("representation")
 
 
-def _draw_screen(tables: GroupTables) -> Iterator[Panel]:
-    screen = _scored("transform_screen", tables)
-    shown = screen[screen["representation"] != "fc_power"]
-    yield from _draw_differences("transform_screen", shown, tables, "transform")
-
-
 def _draw_controls(tables: GroupTables) -> Iterator[Panel]:
-    """Score against the number of leading eigenvectors, raw and flattened, then every other control."""
+    """Score against the number of leading eigenvectors, raw and flattened."""
     controls = _scored("spectral_controls", tables)
     leading = controls[controls["control"].isin(("top_modes", "whole"))].sort_values("number", kind="stable")
     if (leading["control"] == "top_modes").any():
         words = {"raw": "raw eigenvalues", "power": f"flattened eigenvalues (λ^{tables.alpha:g})"}
         leading = leading.assign(weighting=leading["weighting"].map(words))
         yield from _draw_lines("leading", leading, "number", "fold_mean", tables, by="weighting", doubling=True)
-    others = ~controls["control"].isin((RANDOM, "top_modes")) & (controls["representation"] != "fc_power")
-    yield from _draw_differences("controls", controls[others], tables, "representation")
 
 
 def _say_encoders(tables: GroupTables) -> Iterator[str]:
@@ -146,16 +123,6 @@ def _say_encoders(tables: GroupTables) -> Iterator[str]:
         highest = f"the highest {score_label(best['score'])} is that of {tables.title(name)} ({best[ranked_by]:.3f})"
         highest += " within sites that are held out" * bool(within)
         yield f"{target}: {highest}; {sentence}."
-
-
-def _draw_pairs(tables: GroupTables) -> Iterator[Panel]:
-    """Draw the pairs of representations, those with FC or its power first."""
-    pairs = tables.titled(tables.rows("encoder_comparisons"))
-    if len(pairs):
-        pairs = pairs.assign(pair=pairs["representation"] + " − " + pairs["reference"])
-        plain = pairs[["representation", "reference"]].isin(["FC", tables.title("fc_power")]).any(axis=1)
-        first = list(dict.fromkeys([*pairs.loc[plain, "pair"], *pairs["pair"]]))[:MOST_PAIRS]
-        yield from _draw_differences("encoder_pairs", pairs[pairs["pair"].isin(first)], tables, "pair")
 
 
 def _gains_of_power(tables: GroupTables) -> pd.DataFrame:
@@ -356,7 +323,6 @@ CHAPTERS = {
             ("refused_transforms", lambda tables: _refused("transform_screen", tables)),
         ),
         lambda tables: _compared("transform_screen", "transform", tables),
-        draw=_draw_screen,
     ),
     "controls": Chapter(
         "Where the gain comes from",
@@ -382,7 +348,6 @@ CHAPTERS = {
         "parcellation_sweep",
         (("parcellation_sweep", _mean_of_sweep), "parcellation_gains", "parcellation_comparisons"),
         _say_sweep,
-        draw=lambda tables: _draw_differences("parcellation_gains", _gains_of_power(tables), tables, "atlas"),
     ),
     "encoders": Chapter(
         "Comparison of encoders",
@@ -390,7 +355,6 @@ CHAPTERS = {
         ("encoders", "encoder_pairs"),
         _say_encoders,
         lambda tables: _facts(tables, "encoders", "Probe"),
-        _draw_pairs,
     ),
     "spectrum": Chapter("The spectrum", "spectrum_path", (), _say_spectrum, _more_of_spectrum, _draw_spectrum),
 }
