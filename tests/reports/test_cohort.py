@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
@@ -108,14 +109,12 @@ def test_score_p_and_score_needed_are_of_the_same_representation(invented_tables
     assert [cell.best for cell in verdict.overview.rows[0][2:5]] == [True, False, False]
 
 
-def test_a_broken_table_does_not_take_the_page_with_it(invented_tables, tmp_path):
-    settings = copy_some(
-        invented_tables, tmp_path, "prediction", "prediction_summary", "identification", "qcfc", "alpha_optimum"
-    )
+def test_a_broken_table_is_named_and_there_is_no_page(invented_tables, tmp_path):
+    settings = copy_some(invented_tables, tmp_path, "prediction", "prediction_summary", "identification", "qcfc")
     GroupTables(settings).path("identification").write_text("something\telse\n1\t2\n")
-    text = write_group_report(settings)[0].read_text()
-    assert re.search(r"identification\.tsv has no column.*What it would show is left out", text)
-    assert str(settings.output_dir) not in text
+    with pytest.raises(DatasetError, match=r"^identification\.tsv has no column"):
+        write_group_report(settings)
+    assert not (settings.output_dir / "group.html").exists()
 
 
 def test_the_smallest_correlation_is_that_of_students_t():
@@ -185,10 +184,8 @@ def table(outputs, name):
     return read_table(outputs[1].path(name))
 
 
-def test_every_analysis_has_its_section_and_no_part_failed(sections, page):
+def test_every_analysis_has_its_section(sections):
     assert list(sections) == ANCHORS
-    text = page.read_text(encoding="utf-8")
-    assert "could not be made" not in text
 
 
 # Words and numbers
@@ -243,7 +240,6 @@ def test_malicious_text_in_every_table_is_shown_as_text(browser, outputs, tmp_pa
                 text = text.replace(name, json.dumps(evil)[1:-1])
         path.write_text(text, encoding="utf-8")
     page, _ = write_group_report(settings)
-    assert "could not be made" not in page.read_text(encoding="utf-8")
     browser.open(page)
     assert browser.messages == []
     assert browser.evaluate("window.pwned === undefined")

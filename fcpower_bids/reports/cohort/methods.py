@@ -63,8 +63,7 @@ def group_methods(tables: GroupTables) -> str:
     chosen = read_choices(tables)
     if not chosen:
         return ""
-    damaged = tables.rows("prediction_summary").empty  # which the page says
-    done = [name for name in tables.done if not (name == "prediction" and damaged)]
+    done = [name for name in tables.done if name != "prediction" or len(tables.rows("prediction_summary"))]
     facts = {
         "prediction": tables.facts("prediction") if "prediction" in done else {},
         "identification": tables.facts("identification") if "fingerprinting" in done else {},
