@@ -18,7 +18,6 @@ from fcpower_bids.reports.cohort.findings import (
     NOT_FOUND,
     describe_finding,
     find_targets,
-    smallest_correlation,
 )
 from fcpower_bids.reports.cohort.page import first_figures, judge_cohort, make_sections, write_group_report
 from fcpower_bids.reports.cohort.tables import GroupTables
@@ -87,7 +86,6 @@ def test_in_folds_of_eight_the_best_representation_is_that_of_all_predictions(in
         name = invented_tables[1].title(str(pooled.idxmax()))
         said = describe_finding(finding, invented_tables[1])
         assert said[0].startswith(f"{finding.label} {pooled.max():.2f} with {name}, p = ")
-        assert said[1].startswith("Over 10 small folds: mean ")
 
 
 def test_score_p_and_score_needed_are_of_the_same_representation(invented_tables, tmp_path):
@@ -115,11 +113,6 @@ def test_a_broken_table_is_named_and_there_is_no_page(invented_tables, tmp_path)
     with pytest.raises(DatasetError, match=r"^identification\.tsv has no column"):
         write_group_report(settings)
     assert not (settings.output_dir / "group.html").exists()
-
-
-def test_the_smallest_correlation_is_that_of_students_t():
-    r, n = smallest_correlation(24), 24
-    assert r * np.sqrt((n - 2) / (1 - r**2)) == pytest.approx(2.0739, abs=1e-4)
 
 
 SVG = "{http://www.w3.org/2000/svg}"
