@@ -13,7 +13,16 @@ import pandas as pd
 from fcpower_bids.analyses.baselines import FEWEST_PERMUTATIONS, SITE, Added, find_added
 from fcpower_bids.analyses.evaluate import POOLED_MEAN, WITHIN_MEAN
 from fcpower_bids.analyses.features import EMBEDDING
-from fcpower_bids.reports.cohort.tables import SIGNIFICANT, GroupTables, missing, own_rows, percent, say_p, score_label
+from fcpower_bids.reports.cohort.tables import (
+    SIGNIFICANT,
+    GroupTables,
+    missing,
+    own_rows,
+    percent,
+    say_p,
+    score_label,
+    targets_of,
+)
 from fcpower_bids.reports.page import count, show_number
 
 FOUND, NOT_FOUND, NOT_DECIDED, NOT_TESTED = "found", "not found", "not decided", "not tested"
@@ -301,3 +310,34 @@ def seen_rows(rows: pd.DataFrame) -> pd.Series:
     if "n_trained" not in rows:
         return pd.Series(False, index=rows.index)
     return rows["n_trained"].fillna(0) > 0
+
+
+# Many entries against one: transforms, controls, parcellations
+
+SAME = "not distinguishable"
+RANDOM = "random_filter"
+
+
+def judge(row: Mapping[Any, Any]) -> str:
+    """Say in a word whether a difference is one."""
+    if not row["p_holm"] < SIGNIFICANT or row["mean_difference"] == 0:
+        return SAME
+    return "better" if row["mean_difference"] > 0 else "worse"
+
+
+def tally(rows: pd.DataFrame) -> str:
+    """``none is better, 2 are worse, 11 are not distinguishable``."""
+    words = [judge(row) for row in rows.to_dict("records")]
+    counted = [(words.count(word), word) for word in ("better", "worse", SAME)]
+    return ", ".join(f"{number or 'none'} {'is' if number < 2 else 'are'} {word}" for number, word in counted)
+
+
+def say_compared(name: str, noun: str, tables: GroupTables) -> Iterator[str]:
+    """Say of every target how many entries differ from FC^alpha."""
+    frame, reference = tables.rows(name), tables.title("fc_power")
+    frame = frame[frame["control"] != RANDOM] if "control" in frame else frame
+    for target in targets_of(frame):
+        tested = own_rows(frame, target).dropna(subset=["mean_difference"])
+        tested = tested[tested["representation"] != tested["reference"]]
+        sentence = f"of {count(len(tested), noun)} compared with {reference}, {tally(tested)}"
+        yield f"{target}: {sentence if len(tested) else f'no {noun} could be compared with {reference}'}."

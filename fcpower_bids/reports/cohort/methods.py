@@ -44,7 +44,6 @@ PARAGRAPHS = (
     ("learning_curves", "identification_curves", "identification_curves"),
     ("parcellation_sweep", "parcellation_sweep", "sweep"),
     ("encoder_comparison", "encoders", "encoders"),
-    ("harmonisation", "harmonisation", "sites"),
 )
 """Analysis, the table that its paragraph is about, and the template in ``data/boilerplate``."""
 

@@ -129,7 +129,7 @@ class GroupTables:
 
     def person(self, name: object) -> Cell:
         """A participant, linked to their page."""
-        return Cell(str(name), str(name), self.pages.get(str(name), ""))
+        return Cell("n/a" if missing(name) else str(name), address=self.pages.get(str(name), ""))
 
     def panel(self, name: str, svg: str, **words: Any) -> Panel:
         """Return the figure of this name in ``panels.yml``, whose words have gaps for these."""
