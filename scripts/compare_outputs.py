@@ -49,7 +49,8 @@ FREE = (
     (
         re.compile(r"sub-.*\.html$"),
         re.compile(
-            rb'(?s:<section id="standing">.*?</section>\n)'
+            rb'<td data-value="(?:\d+|n/a)"><bdi>(?:\d+ of \d+|n/a)</bdi></td>(?=</tr>)'
+            rb'|<th scope="col"><button type="button"><bdi>FD among all used</bdi></button></th>'
             rb"|fcpower\\?_bids \S+ \S+ participant\b[^\n<]*|<footer>.*?</footer>"
         ),
         "only the command, the foot and where recordings stand among all differ, which a job of some cannot know",

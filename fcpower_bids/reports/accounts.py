@@ -35,8 +35,6 @@ from fcpower_bids.reports.page import count
 from fcpower_bids.schema import TableSpec
 from fcpower_bids.store import stored_path
 
-MOST_SESSIONS = 4
-"""A participant with more sessions gets one page per session and a summary, as with fMRIPrep."""
 JUDGED_BY = ("bold", "timeseries")
 """Tables of an atlas whose sidecars hold what is wrong with a recording."""
 

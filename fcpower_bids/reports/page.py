@@ -41,7 +41,6 @@ class Panel:
     alt: str = ""
     sources: Sources = ()
     wide: bool = False  # over the whole width
-    failure: str = ""  # why the program failed to make it
 
 
 @dataclass(frozen=True)

@@ -249,7 +249,7 @@ def _draw_scores(findings: Sequence[Finding], tables: GroupTables) -> Panel:
         numbers.append(f"{finding.target}: {scores}")
     label = f"{first.label} {'within sites' if first.is_within else 'of all predictions together'}"
     drawn = pd.concat(rows)
-    svg = draw_rows(titles, {"": drawn.to_numpy(dtype=float)}, [label], [first.chance])
+    svg = draw_rows(titles, drawn.to_numpy(dtype=float), label, first.chance)
     text = "Dashed: guessing."
     if drawn["score_needed"].notna().any():
         text = (
@@ -266,7 +266,7 @@ def _draw_identification(tables: GroupTables) -> Iterator[Panel]:
         return
     titles = list(map(tables.title, rows["representation"]))
     values = rows.assign(p=np.nan)[["accuracy", "ci_low", "ci_high", "p"]].to_numpy(dtype=float)
-    svg = draw_rows(titles, {"": values}, ["share of scans recognised"], [float(rows["chance"].iloc[0])])
+    svg = draw_rows(titles, values, "share of scans recognised", float(rows["chance"].iloc[0]))
     text = (
         "Scans whose most similar scan of another session is of the same person, with their interval; dashed: guessing."
     )
