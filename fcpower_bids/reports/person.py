@@ -24,7 +24,7 @@ from fcpower_bids.outputs.dataset import (
     without_folders,
 )
 from fcpower_bids.outputs.status import DONE, SKIPPED, TABLE, describe_reasons, explain, read_statuses
-from fcpower_bids.outputs.tables import MISSING, read_table, read_toml
+from fcpower_bids.outputs.tables import MISSING, read_table
 from fcpower_bids.reports.accounts import (
     USED_WITH_CAUTION,
     WORDS,
@@ -40,7 +40,7 @@ from fcpower_bids.reports.figures import read_thumbnail
 from fcpower_bids.reports.methods import AtlasFacts, all_references, methods_text, programs_of, to_html
 from fcpower_bids.reports.page import Cell, Grid, render_page, show_number, write_page
 from fcpower_bids.reports.panels import make_panels
-from fcpower_bids.settings import Settings, command_of
+from fcpower_bids.settings import Settings
 
 INDEX = "index.html"
 FIGURES = {
@@ -73,10 +73,6 @@ def write_index(output_dir: Path) -> Path | None:
     rows = [row for _, group in people for row in _rows(output_dir, list(group))]
     if not rows:
         return None
-    try:  # the command that was last run on these outputs at participant level
-        command = command_of(read_toml(output_dir / "logs" / "settings.toml"), without=("participant_label",))
-    except (OSError, ValueError, DatasetError):
-        command = ""
     decided, others = _decided(output_dir, [str(row["recording"]) for row in rows])
     content = {
         "file": EXCLUDE_FILE,
@@ -91,7 +87,6 @@ def write_index(output_dir: Path) -> Path | None:
         "index.html",
         unused=[describe_without_folders(line, known_folders(output_dir)) for line in lines],
         further_script="index.js",
-        command=command,
         title="Recordings",
         n_rows=len(rows),
         file=EXCLUDE_FILE,
@@ -221,7 +216,6 @@ def _write_subject(settings: Settings, subject: str, everyone: list[float], writ
     atlases = _atlases(accounts, settings)
     text = render_page(
         "participant.html",
-        command=command_of(settings.as_dict(), without=("participant_label",)),
         title=f"sub-{subject}",
         verdict=judge(accounts, embeddings, configuration),
         table=_summary(accounts, dull, everyone),

@@ -35,7 +35,6 @@ from fcpower_bids.outputs.dataset import (
     folders_of,
     is_file_of,
     name_inputs,
-    note_command,
     path_of,
     prepare_dataset,
 )
@@ -60,7 +59,7 @@ from fcpower_bids.outputs.status import (
 )
 from fcpower_bids.parallel import WorkerDied, processes, run_calls, say
 from fcpower_bids.resources import unsearched
-from fcpower_bids.settings import Settings, command_of
+from fcpower_bids.settings import Settings
 from fcpower_bids.store import LOCKS, leftovers, lock, make_folder, sweep, sweep_shared, write_shared
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
 from fcpower_bids.workflows.plan import (
@@ -130,7 +129,6 @@ def run_participants(settings: Settings) -> int:
     datasets = prepare_dataset(settings, derivative_roots(settings))
     if not (settings.run.reports_only and settings.record.is_file()):  # it holds the choices that made the outputs
         write_shared(output, settings.record, settings.as_toml())
-        note_command(output, settings.level, command_of(settings.as_dict(), whole=True))
     mark = hashlib.sha256(str(output.absolute()).encode()).hexdigest()[:8]
     # of the nodes of this version and output folder: nipype knows nothing of changes of the code
     work = make_folder(settings.work / f"fcpower_{__version__.replace('.', '_')}_{mark}")

@@ -21,11 +21,11 @@ from fcpower_bids.encoders import CORPUS_ID
 from fcpower_bids.errors import DatasetError, Unproven, UsageError
 from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import check_input_folder, dataset_identity, dataset_terms, output_folders, people_tables
-from fcpower_bids.outputs.dataset import TIMESERIES, note_command, parse_name, path_of
+from fcpower_bids.outputs.dataset import TIMESERIES, parse_name, path_of
 from fcpower_bids.outputs.tables import series_file
 from fcpower_bids.parallel import processes as processes_of
 from fcpower_bids.parallel import say
-from fcpower_bids.settings import Method, Settings, command_of
+from fcpower_bids.settings import Method, Settings
 from fcpower_bids.store import LOCKS, lock, write_shared
 
 # torch is loaded where it is used: the other levels do without it.
@@ -79,8 +79,6 @@ def _pretrain(settings: Settings, processes: Any) -> int:
         return 0
     record = settings.output_dir / "logs" / "settings_pretrain.toml"
     processes.first_only(partial(write_shared, settings.output_dir, record, settings.as_toml()))
-    whole = command_of(settings.as_dict(), whole=True)
-    processes.first_only(partial(note_command, settings.output_dir, settings.level, whole))
     cohorts = list[Any]()
     if settings.pretraining.probe is not None:  # the first process alone has the series
         config = replace(

@@ -17,7 +17,6 @@ from fcpower_bids.reports.cohort.findings import known_people
 from fcpower_bids.reports.cohort.tables import GroupTables
 from fcpower_bids.reports.methods import fill, fill_part
 from fcpower_bids.reports.page import count
-from fcpower_bids.settings import command_of
 from fcpower_bids.settings.options import HOLD_OUT, as_class, is_composite
 from fcpower_bids.transforms.connectomes import TRANSFORMS
 
@@ -89,7 +88,7 @@ def group_methods(tables: GroupTables) -> str:
     return fill(
         "group.md",
         chosen=chosen,
-        command=command_of(chosen),
+        record=tables.settings.results_record.name,
         imported=["other programs" if name == "list" else name for name in names if not PREPROCESSED.fullmatch(name)],
         selected=selected,
         features=features if embedded else features.partition(";")[0],

@@ -31,7 +31,7 @@ from fcpower_bids.reports.cohort.findings import (
     seen_rows,
     unseen_best,
 )
-from fcpower_bids.reports.cohort.methods import group_methods, read_choices
+from fcpower_bids.reports.cohort.methods import group_methods
 from fcpower_bids.reports.cohort.tables import (
     REMEDY,
     SIGNIFICANT,
@@ -55,7 +55,7 @@ from fcpower_bids.reports.page import (
     write_page,
 )
 from fcpower_bids.reports.svg import draw_rows, short
-from fcpower_bids.settings import Settings, command_of
+from fcpower_bids.settings import Settings
 
 SHOWN = (*ENDINGS, ".json", ".toml", ".md", ".bib")
 """Files of the folder that the page leads to."""
@@ -107,7 +107,6 @@ def write_group_report(settings: Settings) -> tuple[Path, list[str]]:
     files = [path for path in sorted(settings.results.glob("*")) if path.name.endswith(SHOWN)]
     text = render_page(
         "group.html",
-        command=command_of(read_choices(tables)),
         methods=Markup(to_html(methods, all_references(), level=1)) if methods else "",
         title=f"Group report: {settings.group.name}" if settings.group.name else "Group report",
         dataset=settings.bids_dir.resolve().name,
