@@ -45,7 +45,6 @@ from fcpower_bids.outputs.status import (
     Status,
     describe_reasons,
     embedding_names,
-    explain_step,
     forget_embeddings,
     forget_found,
     input_mark,
@@ -80,7 +79,7 @@ FEW = 100
 """Recordings with which a job for named participants still renews the index of all; with more it leaves that out."""
 VANISHED = (
     "The process that worked on it ended without a word, as when it is killed, memory runs out or a cluster ends the "
-    "job: see the log of the scheduler or of the system, and run the same command again."
+    "job: see logs/crashes and the log of the scheduler or of the system, and run the same command again."
 )
 MOST_FRUITLESS = 3
 """So often processes may be killed before they have begun anything, until there is no sense in trying again."""
@@ -245,8 +244,7 @@ def _run(jobs: Sequence[Job], settings: Settings, datasets: dict[str, Path], wor
     for name, job in todo.items():
         status = read_status(settings.output_dir, name)
         if name not in ended and (status is None or status.state == RUNNING):  # else another run does it once more
-            reason = explain_step(settings.output_dir, steps.workflow_name(job.recording))
-            reason = reason or (NOT_STARTED if status is None else VANISHED)
+            reason = NOT_STARTED if status is None else VANISHED
             asked = tuple(atlas.name for atlas in job.atlases)
             stopped = Status(name, FAILED, status.stage if status else "", reason, atlases=asked)
             write_status(settings.output_dir, stopped)
