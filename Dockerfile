@@ -74,7 +74,7 @@ ENV PATH=/opt/fcpower/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONSAFEPATH=1 IS_DOCKER_8395080871=1
 COPY --from=package /package /opt/fcpower
 RUN python -c "import fcpower_bids.workflows.participant, fcpower_bids.encoders.fbert, lightning.fabric, nilearn.image, \
-      sklearn.linear_model, huggingface_hub, h5py, yaml, jinja2" \
+      sklearn.linear_model, huggingface_hub, yaml, jinja2" \
  && rm -rf /tmp/* /tmp/.[!.]*
 USER 1000:1000
 WORKDIR /tmp

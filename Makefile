@@ -85,7 +85,7 @@ lock:
 	build/lock/bin/pip install --quiet uv
 	echo torch > build/lock/excluded
 	build/lock/bin/uv pip compile --quiet --no-header --no-annotate --generate-hashes --python-version 3.11 \
-	  --python-platform x86_64-manylinux_2_28 --excludes build/lock/excluded --extra pretrain --extra cluster --extra matlab \
+	  --python-platform x86_64-manylinux_2_28 --excludes build/lock/excluded --extra pretrain --extra cluster \
 	  -c constraints.txt setup.cfg -o requirements.lock
 
 clean:

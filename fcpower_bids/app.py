@@ -21,7 +21,7 @@ from fcpower_bids.cli.parser import Parser, parse_settings
 from fcpower_bids.encoders import CHECKSUMS, HUB_IDS, NOTICE
 from fcpower_bids.errors import CLOSED, DatasetError, FcPowerError, UsageError
 from fcpower_bids.resources import unsearched
-from fcpower_bids.settings import Settings, describe_unread, join_words
+from fcpower_bids.settings import Settings, describe_unread
 from fcpower_bids.store import (
     digest_of,
     explain_no_room,
@@ -182,7 +182,6 @@ def predict(argv: Sequence[str]) -> int:
     options = predict_parser().parse_args(argv)
     # after the limits of threads are set, which numpy reads when it is loaded
     from fcpower_bids.clinic.predict import DONE, predict_scans, say_predictions
-    from fcpower_bids.outputs.dataset import note_command
 
     refuse_links(options.output_dir)
     if not may_write(options.output_dir / "group"):
@@ -191,23 +190,13 @@ def predict(argv: Sequence[str]) -> int:
     if alike := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"Two models are called {alike}, and so would their tables be: rename the folder of one.")
     asked = (options.output_dir, options.participant_label, options.phenotypes, options.accept_no_skill)
-    words: list[str | Path] = ["fcpower_bids", "predict", *options.models, options.output_dir]
-    words += ["--phenotypes", options.phenotypes] if options.phenotypes else []
-    words += ["--accept-no-skill"] if options.accept_no_skill else []
-    labels = options.participant_label
-
-    def command(person: str) -> str:  # for the page of a person, which is passed on: it names no other
-        return join_words([*words, *(["--participant-label", person.removeprefix("sub-")] if labels else [])])
-
     states: list[str] = []
     broken: list[str] = []
     for model in options.models:
-        predictions = predict_scans(model, *asked, command)
+        predictions = predict_scans(model, *asked)
         say_predictions(predictions, print)
         states += predictions.frame["state"].tolist()
         broken += predictions.broken
-    people = ["--participant-label", *labels] if labels else []
-    note_command(options.output_dir, "predict", join_words([*words, *people], whole=True))
     for sentence in broken:
         print(f"fcpower_bids: {sentence}", file=sys.stderr)  # noqa: T201
     done = states.count(DONE)

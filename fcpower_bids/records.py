@@ -153,12 +153,8 @@ class Cleaning:
         return float(self.kept.sum() * self.repetition_time)
 
 
-SAGITTAL, CORONAL, AXIAL = 0, 1, 2
-"""Planes, by the axis that they are perpendicular to."""
-
-
 class Slices(NamedTuple):
-    """Slices of a recording, the person's left on the left, the front or the top of the head on top."""
+    """Axial slices of a recording, the person's left on the left, the front of the head on top."""
 
     mean: np.ndarray  # (n, rows, columns): temporal mean, in the units of the file; NaN where it is not defined
     # (n, rows, columns): temporal signal-to-noise ratio: mean over standard deviation, before cleaning; NaN where
@@ -167,20 +163,8 @@ class Slices(NamedTuple):
     brain: np.ndarray  # (n, rows, columns): inside the brain mask
     parcels: np.ndarray  # (n, rows, columns): parcel of each voxel, 1 to P; 0 for none
     template: np.ndarray  # (n, rows, columns): 1 in the brain of the template, 2 in its white matter; 0 if unknown
-    heights: np.ndarray  # (n,): place of each slice along the axis of its plane, in mm
-    planes: np.ndarray  # (n,): AXIAL, SAGITTAL (the front on the left) or CORONAL
+    z: np.ndarray  # (n,): height of each slice in mm
     dice: np.ndarray  # (): Dice coefficient of brain mask and template; NaN if unknown
-
-    def of(self, plane: int, margin: int = 2) -> Slices:
-        """Return the slices of one plane, cut to the brain and the parcels in it with so many pixels around."""
-        chosen = self.planes == plane
-        shown = ((self.parcels[chosen] > 0) | self.brain[chosen]).any(axis=0)
-        rows, columns = (
-            slice(max(0, used[0] - margin), used[-1] + margin + 1) if used.size else slice(None)
-            for used in (shown.any(axis=axis).nonzero()[0] for axis in (1, 0))
-        )
-        mean, tsnr, brain, parcels, template = (array[chosen][:, rows, columns] for array in self[:5])
-        return Slices(mean, tsnr, brain, parcels, template, self.heights[chosen], self.planes[chosen], self.dice)
 
 
 @dataclass(frozen=True, eq=False)

@@ -124,8 +124,6 @@ EXACT: dict[str, Any] = (
 def table_fault(table: Path | bytes) -> str | None:
     """Say what is wrong with a table (or its bytes) whose fields are not quoted; None if nothing is. Raises OSError."""
     content = table if isinstance(table, bytes) else table.read_bytes()
-    if content.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):  # the former begins as UTF-16 does
-        return "is encoded as UTF-32: save it as UTF-8"
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "is encoded as UTF-16: save it as UTF-8"
     try:
@@ -232,8 +230,6 @@ def _decode(path: Path) -> tuple[str, list[str]]:
         )
     for mark, encoding in (
         (codecs.BOM_UTF8, "utf-8-sig"),
-        (codecs.BOM_UTF32_LE, "utf-32"),  # begins as UTF-16 does
-        (codecs.BOM_UTF32_BE, "utf-32"),
         (codecs.BOM_UTF16_LE, "utf-16"),
         (codecs.BOM_UTF16_BE, "utf-16"),
         (b"", "utf-8"),
@@ -248,8 +244,7 @@ def _decode(path: Path) -> tuple[str, list[str]]:
             break
     if b"\0" in content:
         raise DatasetError(
-            f"{path} holds null bytes: it is no text, or UTF-16 or UTF-32 that does not say so. Save it as TSV or CSV "
-            "(UTF-8)."
+            f"{path} holds null bytes: it is no text, or UTF-16 that does not say so. Save it as TSV or CSV (UTF-8)."
         )
     return content.decode("latin-1"), [f"{path.name} is not UTF-8; it was read as Latin-1."]
 

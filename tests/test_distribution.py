@@ -14,8 +14,6 @@ import venv
 import zipfile
 from pathlib import Path
 
-import h5py
-import numpy as np
 import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
@@ -23,7 +21,7 @@ from tests.running import PATIENCE, PLAIN, contents
 
 ROOT = Path(__file__).resolve().parents[1]
 OF_TORCH = ("torch", "lightning", "pytorch_lightning", "torchmetrics", "functorch", "torchgen")
-LEFT_OUT = (*OF_TORCH, "safetensors", "huggingface_hub", "hf_xet", "h5py", "fcpower_bids", "__editable__")
+LEFT_OUT = (*OF_TORCH, "safetensors", "huggingface_hub", "hf_xet", "fcpower_bids", "__editable__")
 
 
 def build(source: Path, what: str, folder: Path) -> None:
@@ -103,13 +101,12 @@ def test_participant_and_group_level_run_without_torch(without_torch, tmp_path):
     assert (tmp_path / "out" / "group.html").is_file()
     asked = run_wheel(without_torch, tmp_path / "bids", tmp_path / "out", "pretrain")
     assert asked.returncode == 2
-    with h5py.File(tmp_path / "fc.mat", "w", userblock_size=512) as file:
-        file["fc"] = np.eye(3)
+    (tmp_path / "fc.mat").write_bytes(bytes(512) + b"\x89HDF\r\n\x1a\n")
     (tmp_path / "list.tsv").write_text("participant_id\tpath\tkind\nsub-01\tfc.mat\tmatrix\n")
     source = ("-d", f"list={tmp_path / 'list.tsv'}", "--analyses", "qc_fc")
     matlab = run_wheel(without_torch, tmp_path, tmp_path / "m", "group", *source)
     assert matlab.returncode == 3
-    assert "fc.mat is HDF5 and needs h5py: pip install" in matlab.stderr
+    assert "fc.mat is a MATLAB file of version 7.3: save it with" in matlab.stderr
     assert "needs torch, safetensors, huggingface_hub, lightning. Install it: pip install" in asked.stderr
 
 
@@ -237,9 +234,7 @@ def test_the_lock_of_the_image_has_all_that_is_asked_for_in_the_pinned_versions_
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     extras = setup["options.extras_require"]
-    asked = "".join(
-        [setup["options"]["install_requires"], *(extras[name] for name in ("encoder", "cluster", "matlab"))]
-    )
+    asked = "".join([setup["options"]["install_requires"], *(extras[name] for name in ("encoder", "cluster"))])
     entries = (ROOT / "requirements.lock").read_text().replace("\\\n", " ").splitlines()
     locked = {named(entry): entry.split()[0].partition("==")[2] for entry in entries}
     assert all(re.search(r" --hash=sha256:[0-9a-f]{64}", entry) for entry in entries)

@@ -14,13 +14,8 @@ from fcpower_bids.errors import FcPowerError
 WORDS = {
     "subjects": "participants",
     "sessions": "sessions of each participant",
-    "runs": "runs of each session",
     "volumes": "volumes of each run",
     "seed": "same seed, same bytes",
-    "repetition_time": "seconds per volume",
-    "noise": "SD of voxel noise over SD of signal",
-    "nuisance": "strength of artefacts, 0 for none",
-    "space": "template space in the file names",
 }
 
 
@@ -33,8 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("output_dir", type=Path, help="new or empty folder for the dataset")
     for name, words in WORDS.items():
-        default = getattr(DemoDesign, name)
-        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default, help=words)
+        parser.add_argument(f"--{name}", type=int, default=getattr(DemoDesign, name), help=words)
     without = "leave out the additional run, the incomplete field of view and the moving participants"
     parser.add_argument("--no-troubles", dest="troubles", action="store_false", help=without)
     parser.add_argument(

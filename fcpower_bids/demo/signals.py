@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.atlas import SPACES, SPACING, builtin_labels
+from fcpower_bids.imaging.atlas import SPACING, builtin_labels
 
 FEWEST_VOLUMES = 40
 
@@ -36,12 +36,9 @@ class DemoDesign:
 
     def __post_init__(self) -> None:
         faults = [
-            (self.subjects < 1 or self.runs < 1, "it needs at least one participant and one run"),
+            (self.subjects < 1, "it needs at least one participant"),
             (not 1 <= self.sessions <= len(ascii_lowercase), "sessions are lettered, so there are 1 to 26"),
             (self.volumes < FEWEST_VOLUMES, f"a recording needs at least {FEWEST_VOLUMES} volumes"),
-            (not 0.1 <= self.repetition_time <= 5, "the repetition time must be 0.1 to 5 seconds"),
-            (self.noise < 0 or self.nuisance < 0, "noise and nuisance are 0 or more"),
-            (self.space not in SPACES, f"the space must be {' or '.join(SPACES)}"),
             (self.seed < 0, "the seed is 0 or more"),
         ]
         if wrong := [message for fails, message in faults if fails]:

@@ -28,6 +28,7 @@ Read = tuple[NDArray[np.float64], tuple[str, ...]]
 PARCELS = "parcels"
 """Array of a ``.npz`` that names the columns of the others."""
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
+"""Near the beginning of HDF5, of which files of MATLAB since version 7.3 are."""
 MISSING = frozenset({"", "n/a", "na", "nan", "none", "null"})
 
 
@@ -101,33 +102,14 @@ def _mat(path: Path, key: str) -> Read:
     from scipy.io import loadmat  # few have such files
 
     with path.open("rb") as stream:
-        beginning = stream.read(520)
-    if SIGNATURE in (beginning[:8], beginning[512:]):  # HDF5 of version 7.3, with the axes of MATLAB
-        values, names = _hdf5(path, key)
-        return values.T, names
+        if SIGNATURE in stream.read(520):
+            raise DatasetError(f"{path} is a MATLAB file of version 7.3: save it with save(..., '-v7').")
     try:  # scipy calls kinds of files and of cells that it does not read NotImplementedError
         content = loadmat(path, squeeze_me=True, struct_as_record=True)
     except (ValueError, OSError, TypeError, NotImplementedError) as error:
         raise DatasetError(f"{path} cannot be read as a MATLAB file ({error}). Save it again.") from None
     variables = {name: value for name, value in content.items() if not name.startswith("__")}
     return _pick(variables, key, path), ()
-
-
-def _hdf5(path: Path, key: str) -> Read:
-    try:
-        import h5py  # an extra
-    except ImportError as error:
-        raise DatasetError(f"{path} is HDF5 and needs h5py: pip install 'fcpower_bids[matlab]'.") from error
-    try:
-        with h5py.File(path, "r") as file:
-            datasets: dict[str, Any] = {}
-            file.visititems(
-                lambda name, item: datasets.update({name: item}) if isinstance(item, h5py.Dataset) else None
-            )
-            numeric = {n: np.asarray(d) for n, d in datasets.items() if d.dtype.kind in "fiu" and (not key or n == key)}
-    except OSError as error:
-        raise DatasetError(f"{path} cannot be read as HDF5 ({error}). Save it again.") from None
-    return _pick(numeric, key, path), ()
 
 
 def _pick(variables: Mapping[str, Any], key: str, path: Path) -> NDArray[np.float64]:
@@ -154,7 +136,7 @@ READERS: dict[str, Callable[[Path, str], Read]] = {
     **dict.fromkeys((".pconn.nii", ".ptseries.nii"), _parcellated),
     **dict.fromkeys((".tsv", ".csv", ".txt", ".1d"), _text),
     **dict.fromkeys((".npy", ".npz"), _numpy),
-    **{".mat": _mat, ".h5": _hdf5, ".hdf5": _hdf5},
+    ".mat": _mat,
 }
 
 

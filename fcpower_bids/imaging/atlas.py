@@ -136,12 +136,6 @@ def merge_atlases(parts: Sequence[Atlas], cache: Path, entities: Entities | None
         start += part.n_parcels
     columns = ([value for part in parts for value in getattr(part, name)] for name in AtlasTable._fields[1:])
     table = make_table(range(1, start + 1), *columns, origin=parts[0].image)
-    whole = " + ".join(part.name for part in parts)
-    if n_claimed_twice:
-        LOGGER.warning("Merging %s: %d voxels are claimed by several; the first keeps them.", whole, n_claimed_twice)
-    counts = np.bincount(merged.ravel(), minlength=start + 1)[1:]
-    if lost := [name for name, count in zip(table.names, counts, strict=True) if count == 0]:
-        LOGGER.warning("Merging %s leaves no voxel to: %s.", whole, ", ".join(lost))
     if entities is None:  # ``TianS3`` and ``Schaefer2018 7n 400`` become ``TianS3Schaefer2018 7n 450``
         values = [dict(part.entities) for part in parts]
         segs = "".join(dict.fromkeys(chunks["seg"] for chunks in values if "seg" in chunks))
@@ -363,8 +357,6 @@ def _compare(table: AtlasTable, present: set[int], image: Path, table_path: Path
             f"'{named[-1][1]}', has none, so every name stands one label too high. Give the background the label 0, "
             "and the others one less."
         )
-    if absent := [name for label, name in zip(table.labels, table.names, strict=True) if label not in present]:
-        LOGGER.warning("%s has no voxel of %s; these parcels will be n/a.", image, ", ".join(absent))
     if unlisted := sorted(present - set(table.labels)):
         LOGGER.warning("%s does not list the labels %s of %s; they are ignored.", table_path, unlisted, image)
 

@@ -25,7 +25,7 @@ from nibabel.filebasedimages import ImageFileError
 from nibabel.spatialimages import HeaderDataError, HeaderTypeError
 
 from fcpower_bids.errors import RecordingError
-from fcpower_bids.records import AXIAL, CORONAL, SAGITTAL, Slices
+from fcpower_bids.records import Slices
 
 InflateError: type[Exception]
 try:
@@ -286,72 +286,36 @@ class BrainSample:
 
 
 N_SLICES = 7
-N_SIDES = 3
-"""Sagittal slices, and coronal ones."""
 LARGEST = 110
 """Voxels of a slice along its longer side; finer grids are thinned out."""
 MARGIN = 2
 SETTLING = 10
 """Volumes at the start in which the magnetisation may not be steady yet; they do not count where there are enough."""
 ALIGNED = 0.95
-IN_PLANE = {AXIAL: (0, 1), SAGITTAL: (1, 2), CORONAL: (0, 2)}
-"""Axes of a slice: that of its columns, that of its rows."""
 
 
 class SlicePlan:
-    """Which voxels are shown: slices evenly over brain and parcels, (X * Y * Z,) each, all planes of one size."""
+    """Which voxels are shown: axial slices evenly over brain and parcels, (X * Y * Z,) each."""
 
     def __init__(
         self, header: HeaderSummary, brain: np.ndarray, in_parcels: np.ndarray, tissue: np.ndarray, dice: float
     ) -> None:
-        self.shape = header.shape[2::-1]
+        depth, height, width = header.shape[2::-1]
         self.affine = np.asarray(header.affine)
-        shown = (brain | in_parcels).reshape(self.shape)
-        used = [np.flatnonzero(shown.any(axis=axes)) for axes in ((0, 1), (0, 2), (1, 2))]
-        spans = [np.arange(max(0, indices[0] - MARGIN), indices[-1] + MARGIN + 1) for indices in used]
-        step = max(1, -(-max(map(len, spans[:2])) // LARGEST))
-        # the person's left on the left, the front and the top of the head on top; from the side it looks to the left
+        shown = (brain | in_parcels).reshape(depth, height, width)
+        *used, tall = (np.flatnonzero(shown.any(axis=axes)) for axes in ((0, 1), (0, 2), (1, 2)))
         spans = [
-            span[span < size][::step][:: -1 if turned else 1]
-            for span, size, turned in zip(
-                spans, self.shape[::-1], np.diag(self.affine)[:3] * (1, -1, -1) < 0, strict=True
-            )
+            np.arange(max(0, places[0] - MARGIN), min(size, places[-1] + MARGIN + 1))
+            for places, size in zip(used, (width, height), strict=True)
         ]
-        counts = (N_SIDES, N_SIDES, N_SLICES)
-        places = [
-            np.unique(np.linspace(indices[0], indices[-1], n + 2)[1:-1].round().astype(int))
-            for indices, n in zip(used, counts, strict=True)
-        ]
-        self.planes = np.repeat([AXIAL, SAGITTAL, CORONAL], [len(places[axis]) for axis in (AXIAL, SAGITTAL, CORONAL)])
-        self.places = np.concatenate([places[axis] for axis in (AXIAL, SAGITTAL, CORONAL)])
-        self.voxels = self._voxels(spans)
-        self.inside = np.flatnonzero(self.voxels >= 0)
+        step = -(-max(map(len, spans)) // LARGEST)
+        # the person's left on the left, the front of the head on top
+        turned = self.affine[0, 0] < 0, self.affine[1, 1] > 0
+        x, y = (span[::step][:: -1 if turn else 1] for span, turn in zip(spans, turned, strict=True))
+        self.places = np.unique(np.linspace(tall[0], tall[-1], N_SLICES + 2)[1:-1].round().astype(int))
+        self.voxels = x + width * (y[:, None] + height * self.places[:, None, None])
         self.start = SETTLING if header.n_volumes > 4 * SETTLING else 0
-        self.brain, self.template, self.dice = self.cut(brain, False), self.cut(tissue, 0), np.array(dice)
-
-    def _voxels(self, spans: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the place in the file of each pixel (n, rows, columns), -1 beyond a slice."""
-        size = (max(len(spans[1]), len(spans[2])), max(len(spans[0]), len(spans[1])))
-        voxels = np.full((len(self.places), *size), -1)
-        for picture, plane, place in zip(voxels, self.planes, self.places, strict=True):
-            across, down = IN_PLANE[plane]
-            index: list[np.ndarray | int] = [0, 0, 0]
-            index[plane], index[across], index[down] = int(place), spans[across][None, :], spans[down][:, None]
-            x, y, z = index
-            top, left = (size[0] - len(spans[down])) // 2, (size[1] - len(spans[across])) // 2
-            room = picture[top : top + len(spans[down]), left : left + len(spans[across])]
-            room[:] = x + self.shape[2] * (y + self.shape[1] * np.asarray(z))
-        return voxels
-
-    def cut(self, values: np.ndarray, beyond: float) -> np.ndarray:
-        """Return the slices (n, rows, columns) of a volume in the order of the file."""
-        return np.where(self.voxels >= 0, values.take(np.maximum(self.voxels, 0)), values.dtype.type(beyond))
-
-    def fill(self, values: np.ndarray) -> np.ndarray:
-        """Return the slices (n, rows, columns) that have these values inside, shape (len(inside),); NaN beyond."""
-        slices = np.full(self.voxels.shape, np.nan, dtype=np.float32)
-        slices.ravel()[self.inside] = np.where(np.isfinite(values), values, np.nan)
-        return slices
+        self.brain, self.template, self.dice = brain.take(self.voxels), tissue.take(self.voxels), np.array(dice)
 
 
 class SliceSums:
@@ -360,7 +324,7 @@ class SliceSums:
     def __init__(self, plan: SlicePlan) -> None:
         self.plan = plan
         self.n_volumes = 0
-        self.voxels = plan.voxels.ravel()[plan.inside]
+        self.voxels = plan.voxels.ravel()
         self.first, self.sums, self.squares = np.zeros((3, len(self.voxels)))
 
     def add(self, number: int, volume: np.ndarray) -> None:
@@ -387,9 +351,8 @@ class SliceSums:
             mean = (self.first + self.sums / n) * slope + intercept
             variance = (self.squares - self.sums**2 / n) / max(n - 1, 1)
             stability = mean / (np.sqrt(np.maximum(variance, 0)) * abs(slope))
-        mean, stability = plan.fill(mean), plan.fill(stability)
-        across, along = np.diag(plan.affine)[plan.planes], plan.affine[plan.planes, 3]
-        heights, planes = across * plan.places + along, plan.planes.astype(np.uint8)
-        parcels = (plan.cut(labels, 0).astype(np.uint16) for labels in placed)
-        last = (plan.template, heights, planes, plan.dice)
-        return [Slices(mean, stability, plan.brain, labels, *last) for labels in parcels]
+        drawn = (np.where(np.isfinite(values), values, np.nan).astype(np.float32) for values in (mean, stability))
+        mean, stability = (values.reshape(plan.voxels.shape) for values in drawn)
+        z = plan.affine[2, 2] * plan.places + plan.affine[2, 3]
+        parcels = (labels.take(plan.voxels).astype(np.uint16) for labels in placed)
+        return [Slices(mean, stability, plan.brain, labels, plan.template, z, plan.dice) for labels in parcels]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +95,8 @@ def _condition(path: Path, name: str, value: Any) -> Filter:
     key = LONG_NAMES.get(name, name)
     known = (*ENTITY_ORDER, *FILE_KEYS)
     if key not in known:
-        close = get_close_matches(name, (*LONG_NAMES, *known), n=1)
-        hint = f" Did you mean '{close[0]}'?" if close else f" Entities are {', '.join(known)}."
-        raise UsageError(f"The filter file {path} asks for '{name}', which is no BIDS entity.{hint}")
+        names = ", ".join(known)
+        raise UsageError(f"The filter file {path} asks for '{name}', which is no BIDS entity. Entities are {names}.")
     values = value if isinstance(value, list) else [value]
     if not values or not all(item is None or isinstance(item, (str, int)) for item in values):
         raise UsageError(f"The filter file {path} must give '{name}' a label, null, \"*\" or a list of these.")
@@ -159,14 +157,9 @@ def _labels_there(series: Sequence[Source], key: str) -> str:
 
 
 def label_remedy(label: str, there: Collection[str]) -> str:
-    """Say how a label of the command line is meant, and which there are."""
-    if "," in label:
-        several = " ".join(part.strip().removeprefix("sub-") for part in label.split(","))
-        return f"labels are divided by blanks, so write --participant-label {several}."
-    bare = {participant.lstrip("0").casefold(): participant for participant in there}
-    close = bare.get(label.lstrip("0").casefold()) or next(iter(get_close_matches(label, there, n=1, cutoff=0.8)), None)
-    meant = f" Did you mean {close}?" if close else ""
-    return f"correct --participant-label.{meant} There are {', '.join(sorted(there)) or 'none'}."
+    """Say which labels there are; blanks divide them on the command line."""
+    divided = " Labels are divided by blanks." if "," in label else ""
+    return f"correct --participant-label.{divided} There are {', '.join(sorted(there)) or 'none'}."
 
 
 PATTERNS = "sub-*/[ses-*/]func/*_desc-preproc_bold.nii[.gz] and *_bold.dtseries.nii"
@@ -217,7 +210,7 @@ def find_recordings(settings: Settings) -> Discovery:
     kept = prefer_cleaned(kept, filters, notes)
     chosen, missing = kept, dict[str, str]()
     if settings.inputs.space or not any(condition.key == "space" for condition in filters):
-        chosen, missing = choose_spaces(kept, settings.inputs.space, notes)
+        chosen, missing = choose_spaces(kept, settings.inputs.space)
     problems += [*alone, *(Problem(run, sentence) for run, sentence in missing.items())]
     left_out = (asked & {source.labels["sub"] for source in there}) - {source.labels["sub"] for source in kept}
     problems += [
@@ -268,18 +261,16 @@ def _absent_participants(asked: Collection[str], roots: Sequence[Path], present:
     """Participants without any series: named by the user, or with a folder in the derivatives."""
     if asked and set(asked) <= set(present):
         return []
-    folders = [path for root in roots for path in root.glob("sub-*") if path.is_dir() or path.is_symlink()]
-    listed = {path.name[4:] for path in folders}
-    dead = {path.name[4:]: path for path in folders if not path.exists()}
+    listed = {path.name[4:] for root in roots for path in root.glob("sub-*") if path.is_dir() or path.is_symlink()}
     where = " or ".join(map(str, roots))
     problems = []
     for label in sorted(set(asked or listed) - set(present)):
-        if label in dead:
-            sentence = f"{dead[label]} is a link to a folder that is not there: get its content, or mend the link."
-        elif label in listed:
-            sentence = f"sub-{label} has a folder in {where} but no preprocessed BOLD series: did fMRIPrep finish?"
-        else:
-            sentence = f"There is no sub-{label} in {where}: {label_remedy(label, listed | set(present))}"
+        sentence = f"There is no sub-{label} in {where}: {label_remedy(label, listed | set(present))}"
+        if label in listed:
+            sentence = (
+                f"sub-{label} has a folder in {where} but no preprocessed BOLD series: did fMRIPrep finish? "
+                "A link must lead to its content."
+            )
         problems.append(Problem(f"sub-{label}", sentence, FAILED if asked else SKIPPED))
     return problems
 
@@ -289,12 +280,10 @@ def _nothing_found(types: Mapping[Path, str], problems: Sequence[Problem]) -> st
     reasons = " ".join(problem.sentence for problem in problems[:10])
     remedy = reasons or "Give the folder that fMRIPrep wrote to, as the input folder or with --derivatives."
     for root in types:
-        has_tables = any(next(root.glob(f"sub-*/**/*_{ends}"), None) for ends in ("timeseries.tsv", "relmat.*"))
-        names = program_names(root) if has_tables else []
-        if maker := next((name for name in names if name and name.lower() != "fmriprep"), ""):
-            remedy = f"{root} was made by {maker}: its results are read at group level, 'group -d {root}'."
-            if maker == "fcpower_bids":
-                remedy = OWN_FOLDER.format(root, root)
+        if any(next(root.glob(f"sub-*/**/*_{ends}"), None) for ends in ("timeseries.tsv", "relmat.*")):
+            maker = next((name for name in program_names(root) if name and name.lower() != "fmriprep"), "")
+            group = f"{root} was made by {maker}: its results are read at group level, 'group -d {root}'."
+            remedy = OWN_FOLDER.format(root, root) if maker == "fcpower_bids" else group if maker else remedy
     return f"There is no preprocessed BOLD series in {' or '.join(map(str, types))} (looked for {patterns}). {remedy}"
 
 
@@ -343,21 +332,17 @@ def prefer_cleaned(series: Sequence[Source], filters: Iterable[Filter], notes: l
     return kept
 
 
-def choose_spaces(
-    series: Sequence[Source], wanted: Sequence[str], notes: list[str]
-) -> tuple[list[Source], dict[str, str]]:
-    """Choose the spaces of each run; return why others have none, and note what is not used. Raises DatasetError."""
+def choose_spaces(series: Sequence[Source], wanted: Sequence[str]) -> tuple[list[Source], dict[str, str]]:
+    """Choose the spaces of each run, and return why others have none. Raises DatasetError."""
     runs: dict[str, list[Source]] = defaultdict(list)
     for source in series:
         runs[join(source.run)].append(source)
     chosen: list[Source] = []
     missing: dict[str, str] = {}
-    unused: dict[str, list[str]] = defaultdict(list)
     for name, members in runs.items():
         there = {source.space for source in members}
         spaces = wanted or [space for space in DEFAULT_SPACES if space in there][:1]
-        fitting = [source for source in members if any(is_in_space(source.labels, space) for space in spaces)]
-        chosen += fitting
+        chosen += [source for source in members if any(is_in_space(source.labels, space) for space in spaces)]
         lacking = [
             space
             for space in spaces or DEFAULT_SPACES
@@ -369,15 +354,9 @@ def choose_spaces(
                 f"{', '.join(sorted(there))}. Run fMRIPrep with --output-spaces {lacking[0]}, or name a space that is "
                 "there with --space."
             )
-        for space in there - {source.space for source in fitting} if spaces else ():
-            unused[space].append(name)
     if not chosen:
         more = f" So it is for {len(missing)} runs in all." if len(missing) > 1 else ""
         raise DatasetError(next(iter(missing.values())) + more)
-    for space, (first, *others) in sorted(unused.items()):
-        more = f" and {len(others)} more" if others else ""
-        remedy = "" if space == "scanner" else f" (--space {space} would)"
-        notes.append(f"{first}{more}: space {space} is there but not processed{remedy}.")
     return chosen, missing
 
 

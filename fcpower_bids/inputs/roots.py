@@ -103,12 +103,9 @@ def _implied_root(bids_dir: Path) -> Path:
         return root
     if not path.exists() and any(bids_dir.glob("sub-*")):
         return bids_dir
-    places = ("derivatives/*", "derivatives/*/fmriprep", "fmriprep")
-    others = sorted(str(path.parent) for place in places for path in bids_dir.glob(f"{place}/dataset_description.json"))
-    hint = f" There are {', '.join(others)}: name one with --derivatives." if others else ""
     raise DatasetError(
-        f"{bids_dir} has no fMRIPrep derivatives: there is no {root}.{hint} "
-        "Give the folder that fMRIPrep wrote to, as the input folder or with --derivatives."
+        f"{bids_dir} has no fMRIPrep derivatives: there is no {root}. Give the folder that fMRIPrep wrote to, as the "
+        "input folder or with --derivatives."
     )
 
 

@@ -28,7 +28,7 @@ from fcpower_bids.outputs.tables import json_text, made_by, program_names, read_
 from fcpower_bids.records import Atlas, Entities, Output, Recording
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
-from fcpower_bids.store import LOCKS, atomic, lock, may_write, write_shared, write_text
+from fcpower_bids.store import LOCKS, atomic, lock, write_shared, write_text
 from fcpower_bids.transforms.connectomes import make_transform
 
 BIDS_VERSION = "1.11.1"
@@ -302,12 +302,6 @@ def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
     name = f"{atlas.entities[0][0]}-{atlas.entities[0][1]}_description.json"
     write_shared(output_dir, output_dir / "sourcedata" / "atlases" / name, json_text(about))
     return target
-
-
-def note_command(output_dir: Path, of: str, line: str) -> None:
-    """Keep the last command of a level or a verb with whole paths in ``logs``: pages leave folders out."""
-    if may_write(output_dir / "logs"):
-        write_shared(output_dir, output_dir / "logs" / f"command_{of}.txt", f"{line}\n")
 
 
 PLACE = re.compile(r"(?<![\w./~-])(?!//)(?:[A-Za-z]:)?[/\\](?:[\w.@+~ -]*[\w.@+~-][/\\])+([\w.@+~-]*)")

@@ -315,24 +315,6 @@ def forget_crashes(output_dir: Path, recording: str) -> None:
             path.unlink(missing_ok=True)
 
 
-NOTED = re.compile(r"\[Errno (\d+)\] ([^:]+)(?:: '(.+)')?")
-"""Error of the system as Python writes it: number, sentence, and file where it has one."""
-
-
-def explain_step(output_dir: Path, workflow: str) -> str:
-    """Say what nipype noted of a step that failed outside our own code; nothing where it noted nothing."""
-    notes = sorted((output_dir / "logs" / "crashes").glob("crash-*.txt"), reverse=True)
-    for path in notes:
-        lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        if not lines or f".{workflow}." not in lines[0]:
-            continue
-        noted = NOTED.search(lines[-1])
-        if noted and (full := explain_no_room(OSError(int(noted[1]), noted[2], noted[3]))) is not None:
-            return full
-        return f"Internal error, please report it with {path.relative_to(output_dir).as_posix()} ({lines[-1]})."
-    return ""
-
-
 MOST_ALIKE = 5
 """Recordings with the same problem that are still listed one by one."""
 OWN = re.compile(r"\S*/\S*|\bsub-\S+|\d+(?:\.\d+)?")

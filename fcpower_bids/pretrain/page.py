@@ -16,7 +16,7 @@ from fcpower_bids.reports.cohort.tables import Section, count, make_grid, percen
 from fcpower_bids.reports.page import Panel, relative_link, render_page
 from fcpower_bids.reports.svg import draw_curves
 from fcpower_bids.schema import TABLES
-from fcpower_bids.settings import Settings, command_of
+from fcpower_bids.settings import Settings
 from fcpower_bids.store import write_text
 
 SOUND = 0.3
@@ -50,7 +50,6 @@ def write_training_page(settings: Settings) -> Path:
     drawn = Panel("Loss and alignment over steps", text, _draw(log, compared), sentence, tuple(links[:2]), wide=True)
     text = render_page(
         "group.html",
-        command=command_of(settings.as_dict()),
         title="Pretraining of an encoder",
         dataset=settings.bids_dir.resolve().name,
         verdict=GroupVerdict(

@@ -35,8 +35,6 @@ from fcpower_bids.reports.page import count
 from fcpower_bids.schema import TableSpec
 from fcpower_bids.store import stored_path
 
-MOST_SESSIONS = 4
-"""A participant with more sessions gets one page per session and a summary, as with fMRIPrep."""
 JUDGED_BY = ("bold", "timeseries")
 """Tables of an atlas whose sidecars hold what is wrong with a recording."""
 
@@ -248,17 +246,6 @@ def read_columns(path: Path, spec: TableSpec) -> pd.DataFrame:
         ) from error
 
 
-STAGES = {
-    "inputs": "looking at the inputs",
-    "atlas": "loading the atlas",
-    "parcellate": "averaging the voxels of each parcel",
-    "bandpass": "cleaning the series",
-    "connectivity": "computing the connectome",
-    "power": "computing FC^alpha",
-    "connectomes": "gathering the connectomes",
-    "embed": "embedding",
-    "sink": "writing the results",
-}
 WORDS = {DONE: "used", EXCLUDED: "excluded", FAILED: "failed", SKIPPED: "skipped", RUNNING: "not finished"}
 USED_WITH_CAUTION = "used with caution"
 OTHER_CHOICES = "Its results are older than the present settings; run it again."
@@ -294,7 +281,7 @@ def judge(accounts: Sequence[Account], embeddings: Sequence[Status], configurati
             problems += [Problem(account.name, "caution", USED_WITH_CAUTION, reason) for reason in cautions_of(account)]
             continue
         at_work = status.state in (FAILED, RUNNING) and status.stage
-        where = f" while {STAGES.get(status.stage, status.stage)}" if at_work else ""
+        where = f" at {status.stage}" if at_work else ""
         reason = status.reason or "It was not finished. Run the same command again."
         problems.append(Problem(account.name, "stop", WORDS[status.state] + where, reason))
     sound = (account for account in accounts if not account.broken)  # of the others that is the lesser matter

@@ -17,7 +17,7 @@ import numpy as np
 from fcpower_bids.core.series import interpolate_censored, power_spectrum
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.dataset import COVERAGE, SLICES, output_path, preview_path
-from fcpower_bids.records import AXIAL, CORONAL, SAGITTAL, Slices
+from fcpower_bids.records import Slices
 from fcpower_bids.reports.accounts import network_order
 from fcpower_bids.reports.svg import BEFORE, DOTS, POINTS, SMALL, Axes, Box, Drawing, Scale, around
 from fcpower_bids.store import atomic
@@ -263,11 +263,7 @@ def read_slices(path: Path) -> Slices | None:
     if not path.exists():
         return None
     slices = Slices(**_read(path, Slices._fields))
-    if (
-        len({array.shape for array in slices[:5]}) > 1
-        or slices.mean.ndim != 3
-        or len(slices.heights) != len(slices.mean)
-    ):
+    if len({array.shape for array in slices[:5]}) > 1 or slices.mean.ndim != 3 or len(slices.z) != len(slices.mean):
         raise DatasetError(f"{path} holds no slices. Remove it; the page does without.")
     return slices
 
@@ -329,42 +325,34 @@ SEEN_THROUGH = 0.35
 
 def median_tsnr(slices: Slices) -> float:
     """Median over the voxels of the brain that are shown; NaN where none has a value."""
-    axial = slices.planes == AXIAL
-    known = slices.tsnr[axial][slices.brain[axial] & np.isfinite(slices.tsnr[axial])]
+    known = slices.tsnr[slices.brain & np.isfinite(slices.tsnr)]
     return float(np.median(known.astype(np.float64))) if known.size else float("nan")
 
 
 def draw_brain(slices: Slices, coverage: np.ndarray, threshold: float) -> str:
-    """Draw rows of slices: outlines on the mean, temporal SNR, coverage (P,), and this from side and front."""
-    axial = slices.of(AXIAL)
-    stability = np.where(axial.brain, axial.tsnr.astype(np.float64), np.nan)
+    """Draw three rows of slices: outlines on the mean, temporal SNR, and coverage (P,)."""
+    stability = np.where(slices.brain, slices.tsnr.astype(np.float64), np.nan)
     known = stability[np.isfinite(stability)]
     highest = max(float(np.percentile(known, 98)), 1e-6) if known.size else 1.0
-    sides = [view for view in (slices.of(SAGITTAL), slices.of(CORONAL)) if len(view.mean)]
-    painted, *turned = (paint_coverage(_grey(view), view, coverage, threshold) for view in (axial, *sides))
-    turned = [_beside(outline(picture, view, of_mask_only=True)) for picture, view in zip(turned, sides, strict=True)]
-    tall = max((len(picture) for picture in turned), default=0)  # slices of several heights stand on black, centred
-    gaps = [(tall - len(picture)) // 2 for picture in turned]
-    rooms = [((gap, tall - len(picture) - gap), (0, 0), (0, 0)) for picture, gap in zip(turned, gaps, strict=True)]
-    turned = [np.pad(picture, room) for picture, room in zip(turned, rooms, strict=True)]
     steps = step_of(np.nan_to_num(stability), 0, highest)
-    rows: list[tuple[str, np.ndarray, np.ndarray | None, Sequence[Slices]]] = [
-        ("mean", _beside(outline(_grey(axial), axial)), None, ()),
-        (f"temporal SNR, 0 to {highest:.0f}", _beside(steps), colours("inferno", STEPS), ()),
-        ("coverage, 0 to 1", _beside(painted), None, (axial,)),
-        *([("from side, front", np.concatenate(turned, axis=1), None, sides)] if turned else []),
+    rows: list[tuple[str, np.ndarray, np.ndarray | None]] = [
+        ("mean", outline(_grey(slices), slices), None),
+        (f"temporal SNR, 0 to {highest:.0f}", steps, colours("inferno", STEPS)),
+        ("coverage, 0 to 1", paint_coverage(_grey(slices), slices, coverage, threshold), None),
     ]
-    wide, n, top = 9.2 * POINTS, len(axial.mean), 0.0
+    wide, n, top = 9.2 * POINTS, len(slices.mean), 0.0
     drawing = Drawing(9.6, 1)
-    for title, picture, palette, named in rows:
+    for title, pictures, palette in rows:
+        picture = np.concatenate(list(pictures), axis=1)  # side by side
         box = Box(0.035 * drawing.width, top, wide, wide / picture.shape[1] * picture.shape[0])
         drawing.image(box, encode_png(picture, palette), picture.shape[1])
         drawing.text(box.left - 5, box.top + box.height / 2, title, 8, turned=True)
-        for place, side in ((0.03, "L"), (n - 0.03, "R")) if title != "from side, front" else ():
+        for place, side in ((0.03, "L"), (n - 0.03, "R")):
             drawing.text(box.left + place / n * wide, box.bottom - 3, side, 8, fill="#fff", font_weight="bold")
-        _name_places(drawing, box, named)
-        top = box.bottom + 14 * bool(named)
-    drawing.height = top
+        top = box.bottom
+    for number, place in enumerate(slices.z):
+        drawing.text(box.left + (number + 0.5) / n * wide, top + 10, f"z = {place:.0f}", 7.5)
+    drawing.height = top + 14
     return drawing.svg()
 
 
@@ -372,33 +360,14 @@ def _grey(slices: Slices) -> np.ndarray:
     return np.repeat((slices.mean // (256 // STEPS) * (256 // STEPS))[..., None], 3, axis=-1).astype(np.uint8)
 
 
-def _name_places(drawing: Drawing, row: Box, groups: Sequence[Slices]) -> None:
-    """Write where each slice lies below it."""
-    shown = [
-        (f"{'xyz'[plane]} = {place:.0f}", view.mean.shape[2])
-        for view in groups
-        for plane, place in zip(view.planes, view.heights, strict=True)
-    ]
-    whole, end = sum(width for _, width in shown), 0
-    for name, width in shown:
-        drawing.text(row.left + (end + width / 2) / whole * row.width, row.bottom + 10, name, 7.5)
-        end += width
-
-
-def _beside(pictures: np.ndarray) -> np.ndarray:
-    """Put slices (n, rows, columns, ...) side by side."""
-    return np.concatenate(list(pictures), axis=1)
-
-
-def outline(grey: np.ndarray, slices: Slices, of_mask_only: bool = False) -> np.ndarray:
+def outline(grey: np.ndarray, slices: Slices) -> np.ndarray:
     """Draw on slices (n, rows, columns, 3), at twice their resolution, the rims of white matter, atlas and mask."""
     shown, brain, parcels, template = (
         picture.repeat(2, axis=1).repeat(2, axis=2) for picture in (grey, slices.brain, slices.parcels, slices.template)
     )
-    if not of_mask_only:
-        for within, colour in ((parcels > 0, ATLAS), (template == WHITE_MATTER, TEMPLATE)):
-            rim = borders(within)
-            shown[rim] = (0.3 * shown[rim] + 0.7 * np.array(colour)).astype(np.uint8)
+    for within, colour in ((parcels > 0, ATLAS), (template == WHITE_MATTER, TEMPLATE)):
+        rim = borders(within)
+        shown[rim] = (0.3 * shown[rim] + 0.7 * np.array(colour)).astype(np.uint8)
     shown[borders(brain)] = MASK
     return shown
 

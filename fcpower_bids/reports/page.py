@@ -41,7 +41,6 @@ class Panel:
     alt: str = ""
     sources: Sources = ()
     wide: bool = False  # over the whole width
-    failure: str = ""  # why the program failed to make it
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ MINUS_ZERO = re.compile(r"-(?<![\w.]-)(0\.0+)(?!\d)")
 """A small negative number that rounding has made zero."""
 
 
-def render_page(template: str, *, further_script: str = "", command: str = "", **content: Any) -> str:
+def render_page(template: str, *, further_script: str = "", **content: Any) -> str:
     """Fill a template of ``data/report``; every value is escaped unless it is `Markup`; the foot says by what."""
     style, script = _asset("page.css"), _asset("page.js") + (_asset(further_script) if further_script else "")
     hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
@@ -123,7 +122,6 @@ def render_page(template: str, *, further_script: str = "", command: str = "", *
             version=__version__,
             software=_software(),
             container=os.environ.get(CONTAINER) or next(images, ""),  # as its starter names it, else Apptainer's image
-            command=command,
             **{"date": time.strftime("%Y-%m-%d"), **content},
         )
     )

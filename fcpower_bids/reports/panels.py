@@ -11,26 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from fcpower_bids.errors import DatasetError, FcPowerError
+from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.dataset import SLICES, describe_without_folders, known_folders, preview_path
 from fcpower_bids.outputs.recording import COVERAGE_TABLE as COVERAGE
 from fcpower_bids.outputs.recording import SPECTRUM_TABLE as SPECTRUM
-from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json, read_matrix, read_series
 from fcpower_bids.reports import figures
 from fcpower_bids.reports.accounts import Account, Parcellation, View, read_columns, read_parcellation
 from fcpower_bids.reports.figures import Preview, draw_brain, make_preview, median_tsnr, read_preview, read_slices
 from fcpower_bids.reports.page import Panel, listed, make_panel, relative_link
-from fcpower_bids.reports.svg import draw_curves, draw_rows
+from fcpower_bids.reports.svg import draw_curves
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import TRANSFORMS
 
 EIGENVALUES = ("eigenvalue", "eigenvalue_power")
 MOST_NAMED = 8
 """Parcels without a value that are named."""
-UNKNOWN_VOLUMES = {"framewise_displacement": np.nan, "dvars": np.nan, "dummy": 0.0, "kept": 1.0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +69,8 @@ class Context:
         tables, shown = self.view.tables, dict[str, Preview]()
         if "bold" in tables and (before := read_preview(preview_path(tables["bold"]))):
             shown["before"] = before
-        if "timeseries" in tables:
-            clean, volumes = read_series(tables["timeseries"])[0], self.account.volumes
-            kept = np.ones(len(clean), dtype=bool) if volumes is None else volumes["kept"].to_numpy(dtype=bool)
+        if "timeseries" in tables and (volumes := self.account.volumes) is not None:
+            clean, kept = read_series(tables["timeseries"])[0], volumes["kept"].to_numpy(dtype=bool)
             if kept.sum() != len(clean):
                 raise DatasetError(
                     f"{tables['timeseries']} has {len(clean)} rows, but {kept.sum()} volumes were kept by the last "
@@ -87,22 +83,20 @@ class Context:
 
 
 def make_panels(account: Account, view: View, settings: Settings) -> list[Panel]:
-    """Make every panel of a recording under an atlas; one that cannot be made says why."""
+    """Make every panel of a recording under an atlas; one whose files are damaged says why."""
     context = Context(account, view, settings)
     panels: list[Panel] = []
     for name, make in PANELS.items():
         try:
             panels += make(context)
-        except Exception as error:
-            reason = explain(error, settings.output_dir, f"{account.name}_page")
-            failure = "" if isinstance(error, FcPowerError) else reason
-            shown = describe_without_folders(reason, known_folders(settings.output_dir))
-            panels.append(Panel(name, f"This panel could not be drawn: {shown}", failure=failure))
+        except DatasetError as error:
+            reason = describe_without_folders(str(error), known_folders(settings.output_dir))
+            panels.append(Panel(name, f"This panel could not be drawn: {reason}"))
     return panels
 
 
 def make_coverage(context: Context) -> Iterator[Panel]:
-    """Coverage on the brain, or by network where there are no slices."""
+    """Coverage on the brain; in words where there are no slices."""
     path = context.view.tables.get("bold")
     if path is None:
         return
@@ -119,11 +113,7 @@ def make_coverage(context: Context) -> Iterator[Panel]:
     }
     slices = read_slices(preview_path(path, SLICES))
     if slices is None:
-        parts = pd.Series(coverage).groupby(np.array(context.parcels.networks), sort=False).agg(["mean", "min", "max"])
-        values = np.column_stack([parts.to_numpy(dtype=float), np.full(len(parts), np.nan)])
-        label = "share covered: mean, least to most covered parcel; dashed: limit"
-        svg = draw_rows([str(name)[:24] for name in parts.index], {"": values}, [label], [threshold])
-        yield context.panel("coverage", svg, path, **words)
+        yield context.panel("coverage", "", path, **words)
         return
     rims = "the brain mask (orange) and of the atlas (blue)"
     if slices.template.any():  # where its space is that of the recording
@@ -136,10 +126,8 @@ def make_coverage(context: Context) -> Iterator[Panel]:
 def make_over_time(context: Context) -> Iterator[Panel]:
     """Motion, DVARS and the carpets over one axis of time."""
     volumes, previews = context.account.volumes, context.previews
-    if volumes is None and "after" not in previews:
-        return
     if volumes is None:
-        volumes = pd.DataFrame(UNKNOWN_VOLUMES, index=range(len(read_series(context.view.tables["timeseries"])[0])))
+        return
     columns = {str(name): volumes[name].to_numpy(dtype=float) for name in volumes}
     whole = len(context.parcels.order)
     networks = [(name, start / whole, stop / whole) for name, start, stop in context.spans]  # shares of all parcels

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from markupsafe import Markup
 
 from fcpower_bids.cohort.recordings import DECISIONS, EXCLUDE_FILE, REJECT, read_decisions
@@ -23,10 +23,9 @@ from fcpower_bids.outputs.dataset import (
     short_name,
     without_folders,
 )
-from fcpower_bids.outputs.status import DONE, SKIPPED, TABLE, Status, describe_reasons, explain, read_statuses
-from fcpower_bids.outputs.tables import MISSING, read_table, read_toml
+from fcpower_bids.outputs.status import DONE, SKIPPED, TABLE, describe_reasons, explain, read_statuses
+from fcpower_bids.outputs.tables import MISSING, read_table
 from fcpower_bids.reports.accounts import (
-    MOST_SESSIONS,
     USED_WITH_CAUTION,
     WORDS,
     Account,
@@ -41,14 +40,9 @@ from fcpower_bids.reports.figures import read_thumbnail
 from fcpower_bids.reports.methods import AtlasFacts, all_references, methods_text, programs_of, to_html
 from fcpower_bids.reports.page import Cell, Grid, render_page, show_number, write_page
 from fcpower_bids.reports.panels import make_panels
-from fcpower_bids.reports.svg import draw_standing
-from fcpower_bids.settings import Settings, command_of
+from fcpower_bids.settings import Settings
 
 INDEX = "index.html"
-MOST_PICTURES = 5000
-"""Recordings up to which each has a picture: half a kB each, and one more file to read."""
-
-
 FIGURES = {
     "Minutes kept": 1,
     "Censored (%)": 1,
@@ -74,16 +68,11 @@ def try_index(output_dir: Path) -> list[str]:
 def write_index(output_dir: Path) -> Path | None:
     """Write the page of all recordings that have a status; none where there are none. Raises DatasetError."""
     statuses = read_statuses(output_dir)
-    pictures = len(statuses) <= MOST_PICTURES
     accounts = (account_of(output_dir, status, thorough=False) for status in statuses)  # one person after the other
     people = groupby(accounts, key=lambda account: account.name.partition("_")[0])
-    rows = [row for _, group in people for row in _rows(output_dir, list(group), pictures)]
+    rows = [row for _, group in people for row in _rows(output_dir, list(group))]
     if not rows:
         return None
-    try:  # the command that was last run on these outputs at participant level
-        command = command_of(read_toml(output_dir / "logs" / "settings.toml"), without=("participant_label",))
-    except (OSError, ValueError, DatasetError):
-        command = ""
     decided, others = _decided(output_dir, [str(row["recording"]) for row in rows])
     content = {
         "file": EXCLUDE_FILE,
@@ -98,11 +87,8 @@ def write_index(output_dir: Path) -> Path | None:
         "index.html",
         unused=[describe_without_folders(line, known_folders(output_dir)) for line in lines],
         further_script="index.js",
-        command=command,
         title="Recordings",
         n_rows=len(rows),
-        pictures=pictures,
-        most_pictures=MOST_PICTURES,
         file=EXCLUDE_FILE,
         content=content,
         headings=("Recording", *carpet, "State", "Decision", "Reason", *FIGURES, "Cautions"),
@@ -111,24 +97,20 @@ def write_index(output_dir: Path) -> Path | None:
     return write_page(output_dir / INDEX, text)
 
 
-def _rows(output_dir: Path, accounts: Sequence[Account], pictures: bool) -> Iterator[dict[str, Any]]:
-    """Rows of one person; links lead to the page of the session where there is one each.
-
-    What is wrong with the files of a recording is a caution.
-    """
-    many = len(list(groupby(accounts, key=lambda account: account.session))) > MOST_SESSIONS
+def _rows(output_dir: Path, accounts: Sequence[Account]) -> Iterator[dict[str, Any]]:
+    """Rows of one person; what is wrong with the files of a recording is a caution."""
     for account in accounts:
-        page = account.name.partition("_")[0] + (f"_ses-{account.session or 'none'}" if many else "")
+        page = account.name.partition("_")[0]
         there = (output_dir / f"{page}.html").is_file()  # a list of other programs has none
         row: dict[str, Any] = {"recording": account.name, "page": f"{page}.html#{account.name}-0" if there else ""}
         # how the row of its decision begins
-        row["whose"] = [page.partition("_")[0], *(account.entities.get(key, MISSING) for key in ("ses", "task", "run"))]
+        row["whose"] = [page, *(account.entities.get(key, MISSING) for key in ("ses", "task", "run"))]
         state, values = account.status.state, ["n/a"] * len(FIGURES)
         sentences = [] if state == DONE else [account.status.reason]
         try:
             values = _figures(account, account.quality)
             sentences += cautions_of(account) if state == DONE else []
-            tables = [view.tables["bold"] for view in account.views if "bold" in view.tables] if pictures else []
+            tables = [view.tables["bold"] for view in account.views if "bold" in view.tables]
             # the carpet under the first atlas, where one was kept
             if picture := read_thumbnail(preview_path(tables[0])) if tables else b"":
                 row["picture"] = base64.b64encode(picture).decode("ascii")
@@ -171,8 +153,6 @@ def _decided(output_dir: Path, recordings: Sequence[str]) -> tuple[dict[str, lis
     return decisions, others
 
 
-STANDING = {"Mean FD (mm)": "mean_fd", "Minutes kept": "minutes"}
-"""Figures by which a recording stands among all, and their columns in `_everyone`."""
 FEWEST_TO_STAND_AMONG = 3
 SAME = ("space", "res", "den")
 """Entities that a page does not repeat where they are the same for all recordings."""
@@ -209,85 +189,44 @@ def write_pages(settings: Settings, subjects: Sequence[str], with_index: bool = 
     return written
 
 
-def _everyone(output_dir: Path) -> pd.DataFrame:
-    """Mean FD in mm and minutes of all recordings that are used, by name; empty without ``recordings.tsv``."""
+def _everyone(output_dir: Path) -> list[float]:
+    """Mean FD in mm of all recordings that are used; empty without ``recordings.tsv``."""
     try:
         table = read_table(output_dir / RECORDINGS)
-        used = table[table["state"] == DONE].drop_duplicates("recording").set_index("recording")
-        return pd.DataFrame({"mean_fd": used["mean_fd"], "minutes": used["seconds"] / 60}, dtype=float)
+        return table[table["state"] == DONE].drop_duplicates("recording")["mean_fd"].dropna().astype(float).tolist()
     except (DatasetError, KeyError, TypeError, ValueError):  # there is none of the whole folder, or not one of ours
-        return pd.DataFrame(columns=list(STANDING.values()))
+        return []
 
 
-def _write_subject(settings: Settings, subject: str, everyone: pd.DataFrame, written: Written) -> None:
-    """Write the page of one participant, and one per session where there are many."""
-    accounts, embeddings = read_accounts(settings.output_dir, subject, embedding_label(settings.method))
-    sessions = [(name, list(members)) for name, members in groupby(accounts, key=lambda account: account.session)]
-    many = sessions if len(sessions) > MOST_SESSIONS else []
-    named = [f"sub-{subject}_ses-{name or 'none'}" for name, _ in many]
-    pages = [
-        _write(settings, f"sub-{subject}", accounts, embeddings, [] if many else sessions, named, everyone, written)
-    ]
-    for title, (name, members) in zip(named, many, strict=True):
-        starts = tuple(f"{account.name}_" for account in members)
-        about = [status for status in embeddings if status.recording.startswith(starts)]
-        pages.append(_write(settings, title, members, about, [(name, members)], (), everyone, written))
-    written.pages += pages
-    written.atlases += _atlases(accounts, settings)
-
-
-def _write(
-    settings: Settings,
-    title: str,
-    accounts: list[Account],
-    embeddings: list[Status],
-    sessions: list[tuple[str, list[Account]]],
-    pages: Sequence[str],
-    everyone: pd.DataFrame,
-    written: Written,
-) -> Path:
+def _write_subject(settings: Settings, subject: str, everyone: list[float], written: Written) -> None:
+    """Write the page of one participant: a section for each recording under each atlas."""
     output, configuration = settings.output_dir, settings.method.configuration_hash()
+    accounts, embeddings = read_accounts(output, subject, embedding_label(settings.method))
     dull = tuple(key for key in SAME if len({account.entities.get(key) for account in accounts}) == 1)
-    shown: list[tuple[str, list[dict[str, Any]]]] = [(name, []) for name, _ in sessions]
-    for (_, members), (_, parts) in zip(sessions, shown, strict=True):
-        for account in members:  # under each atlas; one part without where nothing was written
-            status = account.status
-            about = {"title": account.without("sub", "ses", *dull), "state": WORDS[status.state]}
+    sessions = list[tuple[str, list[dict[str, Any]]]]()
+    for session, members in groupby(accounts, key=lambda account: account.session):
+        parts = []
+        for account in members:  # one part without panels where nothing was written
+            about = {"title": account.without("sub", "ses", *dull), "state": WORDS[account.status.state]}
             made = [(view.atlas, make_panels(account, view, settings)) for view in account.views] or [("", [])]
             for n, (atlas, panels) in enumerate(made):
-                anchor = f"{account.name}-{n}"
-                parts.append({**about, "reason": status.reason, "anchor": anchor, "atlas": atlas, "panels": panels})
-                failed = [panel for panel in panels if panel.failure]
-                written.failures += [f"{title}.html: {panel.title}: {panel.failure}" for panel in failed]
+                anchor, reason = f"{account.name}-{n}", account.status.reason
+                parts.append({**about, "reason": reason, "anchor": anchor, "atlas": atlas, "panels": panels})
+        sessions.append((session, parts))
+    atlases = _atlases(accounts, settings)
     text = render_page(
         "participant.html",
-        command=command_of(settings.as_dict(), without=("participant_label",)),
-        title=title,
+        title=f"sub-{subject}",
         verdict=judge(accounts, embeddings, configuration),
-        table=_summary(accounts, bool(sessions), dull),
-        standing=_standing(accounts, everyone, dull),
-        n_recordings=len(everyone),
-        sessions=shown,
-        pages=[(page, f"{page}.html") for page in pages],
-        methods=Markup(to_html(methods_text(settings, _atlases(accounts, settings)), all_references(), level=1)),
+        table=_summary(accounts, dull, everyone),
+        sessions=sessions,
+        methods=Markup(to_html(methods_text(settings, atlases), all_references(), level=1)),
         chain=programs_of(output),
         configuration=configuration,
         links=[(Path(name).name, name) for name in LOGS if name != TABLE or (output / TABLE).is_file()],
     )
-    return write_page(settings.output_dir / f"{title}.html", text)
-
-
-def _standing(accounts: Sequence[Account], everyone: pd.DataFrame, dull: tuple[str, ...]) -> str:
-    """Where the recordings of a page stand among all that are used; empty where there are no two others."""
-    used = [account for account in accounts if account.name in everyone.index]
-    if not used or len(everyone) < FEWEST_TO_STAND_AMONG:
-        return ""
-    rows = everyone.loc[[account.name for account in used]]
-    known = {title: column for title, column in STANDING.items() if everyone[column].notna().any()}
-    names = [account.without("sub", *dull) for account in used]
-    return draw_standing(
-        names, {title: (rows[column].to_numpy(), everyone[column].to_numpy()) for title, column in known.items()}
-    )
+    written.pages.append(write_page(output / f"sub-{subject}.html", text))
+    written.atlases += atlases
 
 
 def _atlases(accounts: Sequence[Account], settings: Settings) -> list[AtlasFacts]:
@@ -301,16 +240,21 @@ def _atlases(accounts: Sequence[Account], settings: Settings) -> list[AtlasFacts
     return sorted(facts)
 
 
-def _summary(accounts: Sequence[Account], linked: bool, dull: tuple[str, ...]) -> Grid:
-    """The table of the recordings: one row per atlas, or one with the state alone."""
-    rows = []
+def _summary(accounts: Sequence[Account], dull: tuple[str, ...], everyone: list[float]) -> Grid:
+    """The table of the recordings: one row per atlas, or one with the state alone; and the place of FD among all."""
+    rows, placed = [], len(everyone) >= FEWEST_TO_STAND_AMONG
+    nothing: list[dict[str, Any]] = [{"atlas": "", "mean_fd": math.nan}]
     for account in accounts:
         state, name = WORDS[account.status.state], account.without("sub", *dull)
         state = USED_WITH_CAUTION if account.status.state == DONE and cautions_of(account) else state
         numbers = {view.atlas: number for number, view in enumerate(account.views)}
-        for row in account.quality or ({"atlas": ""},):
-            address = f"#{account.name}-{numbers.get(row['atlas'], 0)}" if linked else ""
+        for row in account.quality or nothing:
+            address = f"#{account.name}-{numbers.get(row['atlas'], 0)}"
             first = Cell(name, name, address), Cell(short_name(row["atlas"])), Cell(state)
             values = _figures(account, [row]) if account.quality else [""] * len(FIGURES)
-            rows.append((*first, *(Cell(value, value) for value in values)))
-    return Grid("", ABOUT_FIGURES, ("Recording", "Atlas", "State", *FIGURES), tuple(rows))
+            place = 1 + sum(fd < row["mean_fd"] for fd in everyone)
+            known = state.startswith(WORDS[DONE]) and row["mean_fd"] == row["mean_fd"]
+            last = [Cell(f"{place} of {len(everyone)}" if known else "n/a", place if known else "n/a")] * placed
+            rows.append((*first, *(Cell(value, value) for value in values), *last))
+    header = ("Recording", "Atlas", "State", *FIGURES, *["FD among all used"] * placed)
+    return Grid("", ABOUT_FIGURES, header, tuple(rows))

@@ -311,62 +311,30 @@ def reaching(*values: np.ndarray | Sequence[float] | float) -> Scale:
     return around(np.concatenate([np.ravel(np.asarray(numbers, dtype=float)) for numbers in values]))
 
 
-def rows_with_names(
-    titles: Sequence[str], scales: Mapping[str, Scale], width: float, height: float
-) -> tuple[Drawing, list[Axes]]:
-    """Return a sheet of named rows, each of so many inches, with a panel per scale."""
-    above, names = (20 if any(scales) else 6), [short(title) for title in titles]
-    below = BELOW + 2
-    sheet = Drawing(width, height * len(titles) + (above + below + 4) / POINTS)
+def draw_rows(titles: Sequence[str], values: np.ndarray, label: str, origin: float) -> str:
+    """Draw values with limits and p (n, 4), a row per entry, against an origin."""
+    names, below = [short(title) for title in titles], BELOW + 2
+    sheet = Drawing(NARROW, (0.2 if len(titles) > FEW_ROWS else 0.3) * len(titles) + (10 + below) / POINTS)
     room = min(LETTER * max(map(len, names), default=0) + 12, 0.5 * sheet.width)
-    charts = []
-    for box, (title, scale) in zip(
-        side_by_side(sheet, len(scales), room, above, below, 16), scales.items(), strict=True
-    ):
-        chart = Axes(sheet, box, scale, Scale(-len(titles) + 0.45, 0.55))
-        chart.title(short(title, 40))
-        charts.append(chart)
-    for number, name in enumerate(names):
-        sheet.text(charts[0].box.left - 6, float(charts[0].down(-number)) + 0.36 * SIZE, name, anchor="end")
-    return sheet, charts
-
-
-def draw_rows(titles: Sequence[str], columns: Curves, labels: Sequence[str], origins: Sequence[float] = ()) -> str:
-    """Draw values with limits and p (n, 4), a row per entry, a panel per column, against origins (0: differences)."""
-    origins, scales = origins or [0.0] * len(labels), {}
-    for (name, values), label, origin in zip(columns.items(), labels, origins, strict=True):
-        scales[name] = SHARES if label.startswith("share") else reaching(values[:, :3], origin)
-    height = 0.2 if len(titles) > FEW_ROWS else 0.3
-    sheet, charts = rows_with_names(titles, scales, WIDE if len(columns) > 1 else NARROW, height)
+    (box,) = side_by_side(sheet, 1, room, 6, below, 16)
+    scale = SHARES if label.startswith("share") else reaching(values[:, :3], origin)
+    chart = Axes(sheet, box, scale, Scale(-len(titles) + 0.45, 0.55))
     place = -np.arange(len(titles), dtype=float)
-    for chart, label, values, origin in zip(charts, labels, columns.values(), origins, strict=True):
-        for middle in place:
-            chart.level(middle, "#ebebeb", 0.6)
-        chart.upright(origin)
-        middle, low, high, p = values.T
-        clear = (np.nan_to_num(p, nan=1.0) < 0.05) & (middle != 0)
-        for wanted, marker, colour, face in (
-            (clear & (middle > 0), "^", AFTER, AFTER),
-            (clear & (middle < 0), "v", BEFORE, BEFORE),
-            (np.isfinite(middle) & ~clear, "o", "#595959", "#fff"),
-        ):
-            for row in np.flatnonzero(wanted & np.isfinite(low) & np.isfinite(high)):
-                chart.plot((low[row], high[row]), (place[row], place[row]), colour, 1.3)
-            chart.marks(middle[wanted], place[wanted], face, 26, marker, stroke=colour)
-        chart.frame_below(label, most=5)
-    return sheet.svg()
-
-
-def draw_standing(names: Sequence[str], figures: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> str:
-    """Draw where values (n,) stand among those of all (N,): a row per name, a panel per figure, all as a grey cloud."""
-    scales = {title: reaching(everyone) for title, (_, everyone) in figures.items()}
-    sheet, charts = rows_with_names(names, scales, WIDE, 0.3)
-    for chart, (values, everyone) in zip(charts, figures.values(), strict=True):
-        aside = 0.3 * (2 * ((np.arange(len(everyone)) * 0.6180339887) % 1) - 1)  # the same side by side every time
-        for row, value in enumerate(values):
-            chart.dots(everyone, aside - row, GREY, 8)
-            chart.marks(np.array([value]), np.array([-float(row)]), AFTER, 40, stroke="#000")
-        chart.frame_below("", most=5)
+    for name, row in zip(names, place, strict=True):
+        sheet.text(box.left - 6, float(chart.down(row)) + 0.36 * SIZE, name, anchor="end")
+        chart.level(row, "#ebebeb", 0.6)
+    chart.upright(origin)
+    middle, low, high, p = values.T
+    clear = (np.nan_to_num(p, nan=1.0) < 0.05) & (middle != 0)
+    for wanted, marker, colour, face in (
+        (clear & (middle > 0), "^", AFTER, AFTER),
+        (clear & (middle < 0), "v", BEFORE, BEFORE),
+        (np.isfinite(middle) & ~clear, "o", "#595959", "#fff"),
+    ):
+        for row in np.flatnonzero(wanted & np.isfinite(low) & np.isfinite(high)):
+            chart.plot((low[row], high[row]), (place[row], place[row]), colour, 1.3)
+        chart.marks(middle[wanted], place[wanted], face, 26, marker, stroke=colour)
+    chart.frame_below(label, most=5)
     return sheet.svg()
 
 

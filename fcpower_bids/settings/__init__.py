@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
-import shlex
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -262,49 +260,5 @@ class Settings:
         return "\n".join(lines) + "\n"
 
 
-# The command that made outputs, with the choices that change numbers; on a page without folders
-
 OF_COMMAND = ("selection", *METHOD_SECTIONS, "group", "pretrain")
 """Sections of options that change the computation or its people."""
-FOLDERS = re.compile(r"(^|[=:+])(?:[A-Za-z]:)?[/~][^=:]*/")
-"""The folders before a file, also in ``NAME=PATH`` and ``FILE:TSV``."""
-
-
-def command_of(choices: Mapping[str, Any], without: tuple[str, ...] = (), whole: bool = False) -> str:
-    """Return the command line that gives these choices, without resources, messages and unused choices."""
-    if not {"bids_dir", "output_dir", "level"} <= choices.keys():
-        return ""
-    level, places = str(choices["level"]), [Path(str(choices[name])).absolute() for name in ("bids_dir", "output_dir")]
-    without = (*without, *overridden(choices))
-    chosen = [name for name in choices if name not in without]
-    words = [word for name in chosen for word in _option(name, choices[name], level)]
-    # keys of the file have no flag: they are given by the choices that the level has written
-    named = f"_{choices['name']}" if choices.get("name") else ""
-    record = {"participant": "settings.toml", "group": f"settings_group{named}.toml"}.get(
-        level, f"settings_{level}.toml"
-    )
-    in_file = any(any(_option(name, choices[name], level, in_file=True)) for name in chosen)
-    if whole:
-        file = ["--config-file", str(places[1] / "logs" / record)] if in_file else []
-        return shlex.join(["fcpower_bids", *map(str, places), level, *words, *file])
-    shown = (path.name or name for path, name in zip(places, ("BIDS_DIR", "OUTPUT_DIR"), strict=True))
-    file = ["--config-file", record] if in_file else []
-    return shlex.join(["fcpower_bids", *shown, level, *(FOLDERS.sub(r"\1", word) for word in words), *file])
-
-
-def join_words(words: Iterable[str | Path], whole: bool = False) -> str:
-    """Return a command line, quoted for a shell; of a path the last name alone, or all of it."""
-    paths = ((word.absolute() if isinstance(word, Path) else word) for word in words)
-    return shlex.join(word if isinstance(word, str) else str(word) if whole else word.name for word in paths)
-
-
-def _option(name: str, value: Any, level: str, in_file: bool = False) -> Iterator[str]:
-    """Words of an option, or of a key of the file, that the level uses and that is not at its default."""
-    option = options().get(name)
-    if option is None or value is None or option.in_file != in_file or value == plain_value(option.default):
-        return
-    if not (option.section in OF_COMMAND or name == "random_seed") or not option.is_read(level):
-        return
-    yield option.flag
-    if value is not True:
-        yield from map(str, value if isinstance(value, list) else [value])

@@ -37,7 +37,7 @@ from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import SITE, check_input_folder, output_folders
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.notebook import open_cohort
-from fcpower_bids.outputs.dataset import move_links, note_command
+from fcpower_bids.outputs.dataset import move_links
 from fcpower_bids.outputs.group import (
     CHECK,
     INDEX,
@@ -57,7 +57,7 @@ from fcpower_bids.outputs.status import (
 from fcpower_bids.parallel import executing, say
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.resources import memory_limit
-from fcpower_bids.settings import Method, Settings, command_of
+from fcpower_bids.settings import Method, Settings
 from fcpower_bids.settings.options import PERMUTE
 from fcpower_bids.store import LOCKS, leftovers, lock, sweep, sweep_shared, write_shared
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
@@ -187,8 +187,6 @@ def _write_cohort(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
     for place in (folder, folder / "models"):
         sweep(place / name for name in leftovers(place))  # of a run that was killed: no other run is at work here
     write_shared(output, settings.results_record, settings.as_toml())
-    named = f"{settings.level}_{settings.group.name}" if settings.group.name else settings.level
-    note_command(output, named, command_of(settings.as_dict(), whole=True))
     facts = {"Description": "The scans of the cohort, in the order of the analyses", "Cleaning": cohort.cleaning}
     facts |= {"CohortNotes": list(cohort.notes)} if cohort.notes else {}
     people = [Table(cohort.excluded, EXCLUDED_TABLE), Table(cohort.scans, SCANS, facts)]

@@ -35,7 +35,6 @@ from fcpower_bids.outputs.dataset import (
     folders_of,
     is_file_of,
     name_inputs,
-    note_command,
     path_of,
     prepare_dataset,
 )
@@ -46,7 +45,6 @@ from fcpower_bids.outputs.status import (
     Status,
     describe_reasons,
     embedding_names,
-    explain_step,
     forget_embeddings,
     forget_found,
     input_mark,
@@ -60,7 +58,7 @@ from fcpower_bids.outputs.status import (
 )
 from fcpower_bids.parallel import WorkerDied, processes, run_calls, say
 from fcpower_bids.resources import unsearched
-from fcpower_bids.settings import Settings, command_of
+from fcpower_bids.settings import Settings
 from fcpower_bids.store import LOCKS, leftovers, lock, make_folder, sweep, sweep_shared, write_shared
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
 from fcpower_bids.workflows.plan import (
@@ -81,7 +79,7 @@ FEW = 100
 """Recordings with which a job for named participants still renews the index of all; with more it leaves that out."""
 VANISHED = (
     "The process that worked on it ended without a word, as when it is killed, memory runs out or a cluster ends the "
-    "job: see the log of the scheduler or of the system, and run the same command again."
+    "job: see logs/crashes and the log of the scheduler or of the system, and run the same command again."
 )
 MOST_FRUITLESS = 3
 """So often processes may be killed before they have begun anything, until there is no sense in trying again."""
@@ -130,7 +128,6 @@ def run_participants(settings: Settings) -> int:
     datasets = prepare_dataset(settings, derivative_roots(settings))
     if not (settings.run.reports_only and settings.record.is_file()):  # it holds the choices that made the outputs
         write_shared(output, settings.record, settings.as_toml())
-        note_command(output, settings.level, command_of(settings.as_dict(), whole=True))
     mark = hashlib.sha256(str(output.absolute()).encode()).hexdigest()[:8]
     # of the nodes of this version and output folder: nipype knows nothing of changes of the code
     work = make_folder(settings.work / f"fcpower_{__version__.replace('.', '_')}_{mark}")
@@ -247,8 +244,7 @@ def _run(jobs: Sequence[Job], settings: Settings, datasets: dict[str, Path], wor
     for name, job in todo.items():
         status = read_status(settings.output_dir, name)
         if name not in ended and (status is None or status.state == RUNNING):  # else another run does it once more
-            reason = explain_step(settings.output_dir, steps.workflow_name(job.recording))
-            reason = reason or (NOT_STARTED if status is None else VANISHED)
+            reason = NOT_STARTED if status is None else VANISHED
             asked = tuple(atlas.name for atlas in job.atlases)
             stopped = Status(name, FAILED, status.stage if status else "", reason, atlases=asked)
             write_status(settings.output_dir, stopped)

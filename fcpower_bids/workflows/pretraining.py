@@ -21,11 +21,11 @@ from fcpower_bids.encoders import CORPUS_ID
 from fcpower_bids.errors import DatasetError, Unproven, UsageError
 from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import check_input_folder, dataset_identity, dataset_terms, output_folders, people_tables
-from fcpower_bids.outputs.dataset import TIMESERIES, note_command, parse_name, path_of
+from fcpower_bids.outputs.dataset import TIMESERIES, parse_name, path_of
 from fcpower_bids.outputs.tables import series_file
 from fcpower_bids.parallel import processes as processes_of
 from fcpower_bids.parallel import say
-from fcpower_bids.settings import Method, Settings, command_of, options
+from fcpower_bids.settings import Method, Settings, options
 from fcpower_bids.store import LOCKS, lock, write_shared
 
 # torch is loaded where it is used: the other levels do without it.
@@ -94,12 +94,6 @@ def _pretrain(settings: Settings, processes: Any) -> int:
     config = pretrain_config(settings)
     processes.first_only(partial(say, f"Training {_in_words(config)}", settings))
     corpus = processes.first_only(partial(_ready_corpus, settings))
-
-    def note() -> None:
-        record = settings.output_dir / "logs" / "settings_pretrain.toml"
-        write_shared(settings.output_dir, record, settings.as_toml())
-        note_command(settings.output_dir, settings.level, command_of(settings.as_dict(), whole=True))
-
     cohorts = list[Any]()
     if settings.pretraining.probe is not None:  # the first process alone has the series
         config = replace(
@@ -108,6 +102,8 @@ def _pretrain(settings: Settings, processes: Any) -> int:
     probe = cohorts[0] if cohorts else None
     tell = partial(say, settings=settings)
     folder, at_once = settings.output_dir / "encoder", processes_of(settings)
+    record = settings.output_dir / "logs" / "settings_pretrain.toml"
+    note = partial(write_shared, settings.output_dir, record, settings.as_toml())
     result = train(processes, corpus, folder, config, probe=probe, tell=tell, n_processes=at_once, note=note)
     processes.first_only(partial(_tell, settings, result))
     if not result.proven and processes.fabric.is_global_zero:  # the others have done their share

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 import unicodedata
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +20,7 @@ from fcpower_bids.encoders.checkpoints import ModelCard, read_config, save_check
 from fcpower_bids.encoders.fbert import FBert, FBertConfig
 from fcpower_bids.errors import UsageError
 from fcpower_bids.outputs.tables import read_toml
-from fcpower_bids.settings import LEVELS, Settings, command_of
+from fcpower_bids.settings import LEVELS
 from fcpower_bids.store import digest_of
 from tests.cases.cohorts import PEOPLE, group, read, write_series, write_table
 from tests.cases.people import files, run
@@ -327,32 +325,3 @@ def test_memory_as_fmriprep_takes_it(text, megabytes):
     assert parse_settings([*BASE, "--mem", text]).run.mem_mb == megabytes
     with pytest.raises(UsageError, match="--mem-mb"):
         parse_settings([*BASE, "--mem", "much"])
-
-
-PLAIN_SETTINGS = Settings(Path("/home/me/study/bids"), Path("/home/me/study/out"), "group")
-CHOSEN = {
-    "targets": ("fluid IQ", "age"),
-    "phenotypes": (Path("/home/me/secret/scores.tsv"),),
-    "derivatives": ("xcpd=/home/me/xcp_d",),
-    "equal_minutes": True,
-    "alpha": 0.5,
-    "permutations": 0,
-    "random_seed": 7,
-}
-
-
-def test_the_command_gives_the_choices_back_without_their_folders(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("scores.tsv").touch()
-    told = command_of(PLAIN_SETTINGS.changed(**CHOSEN).as_dict())
-    assert "home" not in told
-    places = {name: Path(name).absolute() for name in ("bids", "out", "scores.tsv")}
-    chosen = CHOSEN | {"phenotypes": (places["scores.tsv"],), "derivatives": (f"xcpd={Path('xcp_d').absolute()}",)}
-    again = parse_settings(shlex.split(told)[1:])
-    assert again == PLAIN_SETTINGS.changed(bids_dir=places["bids"], output_dir=places["out"], **chosen)
-
-
-def test_keys_of_the_file_are_given_by_the_file_that_was_written():
-    chosen = PLAIN_SETTINGS.changed(inner_folds=3, folds=4, name="x").as_dict()
-    assert command_of(chosen) == "fcpower_bids bids out group --name x --folds 4 --config-file settings_group_x.toml"
-    assert command_of(chosen, whole=True).endswith("--config-file /home/me/study/out/logs/settings_group_x.toml")

@@ -141,11 +141,11 @@ def test_a_copy_under_two_ids_keeps_both_out_until_one_is_accepted(listed):
         assert people_of(listed) & {"sub-01", "sub-02"} == {stays}
 
 
-def test_a_label_without_its_zero_is_answered_with_the_one_that_is_meant(listed, capsys):
+def test_a_label_without_its_zero_is_answered_with_those_that_there_are(listed, capsys):
     assert group(listed, "--phenotypes", write_scores(listed, range(1, 13))) == 0
     out = str(listed / "out")
     assert main([str(listed / "bids"), out, *WORDS, "--replace", "--participant-label", "1"]) == 3
-    assert "Did you mean 01?" in capsys.readouterr().err
+    assert "There are 01, 02" in capsys.readouterr().err
 
 
 def series(out, name):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import h5py
 import nibabel
 import numpy as np
 import pandas as pd
@@ -145,9 +144,3 @@ def hcp(root: Path) -> None:
     for (person, session), values in SERIES.items():
         if session == "a":
             np.savetxt(folder / f"1002{person}.txt", values)
-
-
-def matlab73(path: Path, name: str, values: np.ndarray) -> None:
-    """MATLAB stores the columns first."""
-    with h5py.File(path, "w", userblock_size=512) as file:
-        file[name] = values.T

@@ -141,7 +141,6 @@ def write_array(folder: Path, form: str, number: int, r: np.ndarray) -> dict[str
         ),
         "npz": lambda: (np.savez(path.with_suffix(".npz"), fc=r, other=z), ".npz", {"key": "fc"}),
         "matlab5": lambda: (savemat(path.with_suffix(".mat"), {"r": r, "z": z}), ".mat", {"key": "r"}),
-        "matlab73": lambda: (sources.matlab73(path.with_suffix(".mat"), "fc", r), ".mat", {"key": "fc"}),
         "pconn": lambda: (
             nibabel.Cifti2Image(r, (sources.parcels(), sources.parcels())).to_filename(f"{path}.pconn.nii"),
             ".pconn.nii",
@@ -154,7 +153,7 @@ def write_array(folder: Path, form: str, number: int, r: np.ndarray) -> dict[str
 
 @pytest.mark.parametrize(
     "forms",
-    [("tsv", "pconn"), ("csv", "z", "triangle", "upper", "lower", "squareform", "npz", "matlab5", "matlab73")],
+    [("tsv", "pconn"), ("csv", "z", "triangle", "upper", "lower", "squareform", "npz", "matlab5")],
     ids=["with names", "without"],
 )
 def test_a_list_reads_every_form_of_a_matrix(forms, tmp_path):

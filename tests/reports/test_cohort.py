@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
     NOT_FOUND,
     describe_finding,
     find_targets,
-    smallest_correlation,
 )
 from fcpower_bids.reports.cohort.page import first_figures, judge_cohort, make_sections, write_group_report
 from fcpower_bids.reports.cohort.tables import GroupTables
@@ -86,7 +86,6 @@ def test_in_folds_of_eight_the_best_representation_is_that_of_all_predictions(in
         name = invented_tables[1].title(str(pooled.idxmax()))
         said = describe_finding(finding, invented_tables[1])
         assert said[0].startswith(f"{finding.label} {pooled.max():.2f} with {name}, p = ")
-        assert said[1].startswith("Over 10 small folds: mean ")
 
 
 def test_score_p_and_score_needed_are_of_the_same_representation(invented_tables, tmp_path):
@@ -108,19 +107,12 @@ def test_score_p_and_score_needed_are_of_the_same_representation(invented_tables
     assert [cell.best for cell in verdict.overview.rows[0][2:5]] == [True, False, False]
 
 
-def test_a_broken_table_does_not_take_the_page_with_it(invented_tables, tmp_path):
-    settings = copy_some(
-        invented_tables, tmp_path, "prediction", "prediction_summary", "identification", "qcfc", "alpha_optimum"
-    )
+def test_a_broken_table_is_named_and_there_is_no_page(invented_tables, tmp_path):
+    settings = copy_some(invented_tables, tmp_path, "prediction", "prediction_summary", "identification", "qcfc")
     GroupTables(settings).path("identification").write_text("something\telse\n1\t2\n")
-    text = write_group_report(settings)[0].read_text()
-    assert re.search(r"identification\.tsv has no column.*What it would show is left out", text)
-    assert str(settings.output_dir) not in text
-
-
-def test_the_smallest_correlation_is_that_of_students_t():
-    r, n = smallest_correlation(24), 24
-    assert r * np.sqrt((n - 2) / (1 - r**2)) == pytest.approx(2.0739, abs=1e-4)
+    with pytest.raises(DatasetError, match=r"^identification\.tsv has no column"):
+        write_group_report(settings)
+    assert not (settings.output_dir / "group.html").exists()
 
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -185,10 +177,8 @@ def table(outputs, name):
     return read_table(outputs[1].path(name))
 
 
-def test_every_analysis_has_its_section_and_no_part_failed(sections, page):
+def test_every_analysis_has_its_section(sections):
     assert list(sections) == ANCHORS
-    text = page.read_text(encoding="utf-8")
-    assert "could not be made" not in text
 
 
 # Words and numbers
@@ -209,7 +199,7 @@ def test_the_screen_counts_what_its_table_says(outputs, sections):
 
 
 def test_the_page_is_whole_and_its_tables_sort_by_their_numbers(opened, page):
-    assert {f"#{anchor}" for anchor in ANCHORS} <= check_in_browser(opened, page, 16, 40)[0]
+    assert {f"#{anchor}" for anchor in ANCHORS} <= check_in_browser(opened, page, 8, 40)[0]
     for number in range(opened.evaluate("document.querySelectorAll('.part .sortable').length")):
         one = f"document.querySelectorAll('.part .sortable')[{number}]"
         names = opened.evaluate(f"[...{one}.tHead.rows[0].cells].map((cell) => cell.textContent)")
@@ -243,7 +233,6 @@ def test_malicious_text_in_every_table_is_shown_as_text(browser, outputs, tmp_pa
                 text = text.replace(name, json.dumps(evil)[1:-1])
         path.write_text(text, encoding="utf-8")
     page, _ = write_group_report(settings)
-    assert "could not be made" not in page.read_text(encoding="utf-8")
     browser.open(page)
     assert browser.messages == []
     assert browser.evaluate("window.pwned === undefined")

@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fcpower_bids.records import AXIAL
 from fcpower_bids.reports import person as index
 from fcpower_bids.reports.figures import (
     encode_png,
@@ -116,7 +115,7 @@ def test_the_page_tells_the_tsnr_of_the_file(troubled_demo, troubled_run):
         name = kept.name.partition("_atlas-")[0]
         (bold,) = troubled_demo[0].rglob(f"{name}*_desc-preproc_bold.nii.gz")
         (mask,) = troubled_demo[0].rglob(f"{name}*_desc-brain_mask.nii.gz")
-        image, heights = nibabel.load(bold), read_slices(kept).of(AXIAL).heights
+        image, heights = nibabel.load(bold), read_slices(kept).z
         places = np.round((heights - image.affine[2, 3]) / image.affine[2, 2]).astype(int)
         values = image.get_fdata()[:, :, places, SETTLED:]
         brain = nibabel.load(mask).get_fdata()[:, :, places] > 0

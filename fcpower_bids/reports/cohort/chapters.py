@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.cohort.inclusion import COUNTED, PARCEL
-from fcpower_bids.reports.cohort import analyses
-from fcpower_bids.reports.cohort.findings import Finding, describe_identification, find_targets, unseen_best
+from fcpower_bids.analyses.evaluate import FOLD_MEAN
+from fcpower_bids.cohort.inclusion import COUNTED
+from fcpower_bids.core import ALPHA_STAR
+from fcpower_bids.reports.cohort.findings import (
+    SAME,
+    describe_identification,
+    find_targets,
+    judge,
+    say_compared,
+    tally,
+    unseen_best,
+)
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     Chapter,
@@ -19,19 +30,31 @@ from fcpower_bids.reports.cohort.tables import (
     missing,
     own_rows,
     percent,
+    score_label,
     square,
+    targets_of,
 )
 from fcpower_bids.reports.figures import draw_matrices
 from fcpower_bids.reports.page import Grid, Panel, count, listed
-from fcpower_bids.reports.svg import draw_curves, short
+from fcpower_bids.reports.svg import Curves, draw_curves, short
 
-MOST_DRAWN_TARGETS, MOST_SCATTERS = 12, 4
+MOST_DRAWN, MOST_SCATTERS = 12, 4
 MOST_EDGES = 10
-FEW = 3
-"""Parcels of a reason that are named."""
+MOST_TARGETS, BESIDE = 6, 3
+"""Targets of an analysis that are drawn as curves, and how many of them side by side; all are in the tables."""
 NOTE = "note"
 ANSWERS = SINGLE, NETWORK = "Single connections", "No single connection, but a network of them,"
 """How the sentences begin that say that connections were found."""
+IN_WORDS = {
+    "n_people": "people",
+    "minutes": "minutes of each scan",
+    "number": "leading eigenvectors of each person",
+    "alpha": "exponent α",
+    "fold_mean": "mean score of the folds",
+    "accuracy": "share found",
+    "auc": "AUC",
+}
+"""Columns along which curves go, and whose means they are."""
 
 
 def make_chapter(anchor: str, tables: GroupTables) -> Iterator[Section]:
@@ -46,15 +69,20 @@ def make_chapter(anchor: str, tables: GroupTables) -> Iterator[Section]:
     yield Section(anchor, chapter.title, sentences, tuple(chapter.draw(tables)), tuple(grids), answers)
 
 
-# Who took part
+def _facts(name: str, key: str, tables: GroupTables) -> Iterator[str]:
+    """What the sidecar of a table says under a key, where there may be several sentences."""
+    if said := tables.facts(name).get(key):
+        yield from map(str, said if isinstance(said, list) else [said])
+
+
+# Who took part, and motion
 
 
 def _say_check(tables: GroupTables) -> Iterator[str]:
     rows = tables.rows("check")
     serious = int((rows["level"] != NOTE).sum()) if len(rows) else 0
     said = f"{count(serious, 'thing')} to look at, {count(len(rows) - serious, 'note')}."
-    if "check" not in tables.problems:
-        yield said if serious else "Nothing was found that would mislead."
+    yield said if serious else "Nothing was found that would mislead."
 
 
 def say_left_out(tables: GroupTables) -> str:
@@ -65,31 +93,9 @@ def say_left_out(tables: GroupTables) -> str:
 
 
 def _describe_cohort(tables: GroupTables) -> Iterator[str]:
-    left_out = say_left_out(tables)
+    """Who is left out, the length and motion of the scans that were used, and notes."""
+    left_out, scans, said = say_left_out(tables), tables.rows("scans"), []
     yield f"Left out: {left_out}." if left_out else "No person and no recording was left out at group level."
-    yield from _describe_scans(tables)
-    notes = (str(note) for table in ("scans", "prediction") for note in tables.facts(table).get("CohortNotes", []))
-    yield from dict.fromkeys(notes)
-
-
-def fold_parcels(excluded: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of ``excluded`` with one for all parcels of one reason, in the place of the first."""
-    if excluded.empty:
-        return excluded
-    parcels = excluded.loc[excluded["what"] == PARCEL, "reason"].astype(str)
-    parts = pd.DataFrame([reason.partition(": ") for reason in parcels], parcels.index, ["name", "_", "why"])
-    folded = excluded.copy()
-    for why, part in parts.groupby("why", sort=False):
-        if len(part) > FEW + 1:
-            several = f"{', '.join(part['name'][:FEW])} and {len(part) - FEW} more, each: {why}"
-            folded.loc[part.index[0], "reason"] = several
-            folded = folded.drop(index=part.index[1:])
-    return folded
-
-
-def _describe_scans(tables: GroupTables) -> Iterator[str]:
-    """Length and motion of the scans that were used."""
-    scans, said = tables.rows("scans"), []
     for column, unit, text in (
         ("seconds", 60, "{:.1f} cleaned minutes (median; {:.1f} to {:.1f})"),
         ("mean_fd", 1, "a mean FD of {:.2f} mm (median; {:.2f} to {:.2f})"),
@@ -98,39 +104,36 @@ def _describe_scans(tables: GroupTables) -> Iterator[str]:
         said += [text.format(known.median(), known.min(), known.max())] if len(known) else []
     if said:
         yield f"Scans have {' and '.join(said)}."
-
-
-# Motion
+    notes = (_facts(name, "CohortNotes", tables) for name in ("scans", "prediction"))
+    yield from dict.fromkeys(note for of_table in notes for note in of_table)
 
 
 def _say_motion(tables: GroupTables) -> Iterator[str]:
     summary = tables.rows("qcfc_summary")
-    if len(summary):
-        shares = zip(map(tables.title, summary["representation"]), summary["share_significant"], strict=True)
-        texts = ", ".join(f"{name} {percent(share, 1)}" for name, share in shares)
-        yield f"Edges that go with motion (q < {SIGNIFICANT:g}): {texts}."
+    shares = zip(map(tables.title, summary["representation"]), summary["share_significant"], strict=True)
+    texts = ", ".join(f"{name} {percent(share, 1)}" for name, share in shares)
+    yield f"Edges that go with motion (q < {SIGNIFICANT:g}): {texts}."
 
 
 def _draw_motion(tables: GroupTables) -> Iterator[Panel]:
     """Draw how many edges go with mean FD how much; the tables have what chance gives, and what distance does."""
     edges = tables.rows("qcfc")
-    if edges.empty:
-        return
-    edges = edges.dropna(subset="r")
-    bins = np.linspace(-1, 1, 41) * max(0.1, float(edges["r"].abs().max()))
-    shares = {
-        tables.title(name): np.column_stack([(bins[1:] + bins[:-1]) / 2, 100 * np.histogram(r, bins)[0] / len(r)])
-        for name, r in edges.groupby("representation", sort=False)["r"]
-    }
-    svg = draw_curves([("", "edges (%)", "correlation with mean FD", shares)], 0.0)
-    yield tables.panel("motion", svg, sentence=" ".join(_say_motion(tables)))
+    if len(edges):
+        edges = edges.dropna(subset="r")
+        bins = np.linspace(-1, 1, 41) * max(0.1, float(edges["r"].abs().max()))
+        shares = {
+            tables.title(name): np.column_stack([(bins[1:] + bins[:-1]) / 2, 100 * np.histogram(r, bins)[0] / len(r)])
+            for name, r in edges.groupby("representation", sort=False)["r"]
+        }
+        svg = draw_curves([("", "edges (%)", "correlation with mean FD", shares)], 0.0)
+        yield tables.panel("motion", svg, sentence=" ".join(_say_motion(tables)))
 
 
 # Prediction
 
 
 def _limits_of_prediction(tables: GroupTables) -> Iterator[str]:
-    """What the folds and ComBat leave open; how they were made is in the methods text."""
+    """What the folds and ComBat leave open."""
     facts = tables.facts("prediction")
     if not facts.get("FamilyColumn"):
         yield (
@@ -139,38 +142,22 @@ def _limits_of_prediction(tables: GroupTables) -> Iterator[str]:
     if pairs := facts.get("AcceptedPairs"):
         named = ", ".join(" and ".join(pair) for pair in pairs)
         yield f"Accepted by name though they look like one scan, and not kept together by the folds: {named}."
-    if "Permutations" in facts:
-        yield f"Permutations: {facts['Permutations']}"
+    yield from (f"Permutations: {said}" for said in _facts("prediction", "Permutations", tables))
     if left := facts.get("Harmonisation", {}).get("PeopleTestedUnadjusted"):
         yield f"Tested without ComBat, from sites too small or unseen in training: {count(len(left), 'person')}."
-    if "Harmonisation" in facts and (shared := facts.get("TargetsThatGoWithSites", {})):
-        between = [f"{percent(about['Share'])} of the variance of {target}" for target, about in shared.items()]
-        yield (
-            f"ComBat does not keep the target: it takes what target and site share (between sites: "
-            f"{listed(between, 4)}), so a lower score than without it does not show that the site had made the score."
-        )
 
 
 def _summary(tables: GroupTables) -> pd.DataFrame:
     """The rows of ``prediction_summary``, those of a target together."""
     summary = tables.rows("prediction_summary")
-    order = {target: i for i, target in enumerate(dict.fromkeys(summary["target"]))} if len(summary) else {}
-    return summary.sort_values("target", key=lambda name: name.map(order), kind="stable") if order else summary
+    return pd.concat([own_rows(summary, target) for target in targets_of(summary)])
 
 
 def _draw_predictions(tables: GroupTables) -> Iterator[Panel]:
-    """Draw the targets with the lowest p, and then the highest scores."""
-
-    def rank(finding: Finding) -> tuple[float, float]:
-        score = float(finding.summary[finding.leading].iloc[0])
-        return float(np.nan_to_num(finding.p, nan=np.inf)), -float(np.nan_to_num(score, nan=-np.inf))
-
-    findings = find_targets(tables)
-    first = sorted(findings, key=rank)[:MOST_DRAWN_TARGETS]
-    for finding in findings:
-        if finding in first:
-            yield from _scatter(finding.target, tables)
-            yield from _networks(finding.target, tables)
+    """Draw the targets with the lowest p."""
+    for finding in sorted(find_targets(tables), key=lambda finding: np.nan_to_num(finding.p, nan=np.inf))[:MOST_DRAWN]:
+        yield from _scatter(finding.target, tables)
+        yield from _networks(finding.target, tables)
 
 
 def _scatter(target: str, tables: GroupTables) -> Iterator[Panel]:
@@ -205,17 +192,12 @@ def _networks(target: str, tables: GroupTables) -> Iterator[Panel]:
             yield tables.panel("importance_networks", svg, name_of=title, n=len(names), target=target)
 
 
-# Identification
-
-
 def _say_privacy(tables: GroupTables) -> Iterator[str]:
-    rows = unseen_best(tables)
-    if len(rows):
-        yield str(tables.facts("identification").get("Privacy", "A connectome is a fingerprint: it can link scans."))
+    if len(unseen_best(tables)):
+        yield from _facts("identification", "Privacy", tables)
         yield (
-            f"In this cohort {tables.title(rows['representation'].iloc[0])} finds {percent(rows['accuracy'].iloc[0])} "
-            "of the people in another session. Removing names from a shared connectome does not make it anonymous. "
-            "This page shows participant labels: treat it as personal data."
+            "Removing names from a shared connectome does not make it anonymous. This page shows participant labels: "
+            "treat it as personal data."
         )
 
 
@@ -235,8 +217,7 @@ def _limits_of_edges(tables: GroupTables) -> Iterator[str]:
     n = tables.rows("edges_summary")["target"].nunique()
     if n > 1 and any(sentence.startswith(ANSWERS) for sentence in _say_edges(tables)):
         yield f"The p of connections are not corrected for the number of targets ({n})."
-    if refused := tables.facts("edges_summary").get("LeftOut"):
-        yield str(refused)
+    yield from _facts("edges_summary", "LeftOut", tables)
 
 
 def _answer_edges(part: pd.DataFrame) -> str:
@@ -257,17 +238,208 @@ def _first_edges(name: str, tables: GroupTables) -> pd.DataFrame:
     return rows.groupby(["target", "representation"], sort=False).head(MOST_EDGES) if len(rows) else rows
 
 
+# Many entries against one: transforms, controls, encoders, parcellations
+
+
+def _say_encoders(tables: GroupTables) -> Iterator[str]:
+    """Say which representation has the highest score of a target, and from which others it cannot be told apart."""
+    scores, pairs = tables.rows("encoders"), tables.rows("encoder_comparisons")
+    for target in targets_of(scores):
+        of_target, others = own_rows(scores, target), own_rows(pairs, target)
+        within = "SitesHeldOut" in tables.facts("encoders") and of_target[FOLD_MEAN].notna().any()
+        ranked_by = FOLD_MEAN if within else "pooled"  # no model can know the level of a site that is held out
+        best = of_target.sort_values(ranked_by, ascending=False, kind="stable").iloc[0]
+        name = str(best["representation"])
+        if missing(best[ranked_by]):
+            yield f"{target}: no score is defined."
+            continue
+        tested = others.dropna(subset="p_holm") if len(others) else others
+        pairs_of_best = [row for row in tested.to_dict("records") if name in (row["representation"], row["reference"])]
+        same = [
+            tables.title(row["reference"] if row["representation"] == name else row["representation"])
+            for row in pairs_of_best
+            if judge(row) == SAME
+        ]
+        sentence = f"not distinguishable from {', '.join(same)}" if same else "it differs from all others"
+        sentence = f"{sentence} (Holm's correction over the pairs)" if len(tested) else "not compared"
+        highest = f"the highest {score_label(best['score'])} is that of {tables.title(name)} ({best[ranked_by]:.3f})"
+        yield f"{target}: {highest}{' within sites that are held out' * bool(within)}; {sentence}."
+
+
+def _say_sweep(tables: GroupTables) -> Iterator[str]:
+    gains, pair = tables.rows("parcellation_gains"), f"{tables.title('fc_power')} against {tables.title('fc')}"
+    shared = gains[(gains["representation"] == "fc_power") & (gains["reference"] == "fc")] if len(gains) else gains
+    for target in targets_of(shared):
+        rows = own_rows(shared, target)
+        atlases = count(len(rows), "parcellation")
+        yield f"{target}: {pair} under {atlases}: {tally(rows)} (p not corrected for their number)."
+
+
+def _mean_of_sweep(tables: GroupTables) -> pd.DataFrame:
+    keys = ["target", "atlas", "n_parcels", "n_people", "representation"]
+    return tables.rows("parcellation_sweep").groupby(keys, sort=False, dropna=False)[["r", "auc"]].mean().reset_index()
+
+
+# Curves
+
+
+def _banded(rows: pd.DataFrame, x: str, y: str) -> np.ndarray:
+    """Return a column x, the means of y there, and the ends of a band of one standard deviation."""
+    places, mean, deviation = rows.groupby(x)[y].agg(["mean", "std"]).reset_index().to_numpy(dtype=float).T
+    return np.column_stack([places, mean, mean - deviation, mean + deviation])
+
+
+def _lines(rows: pd.DataFrame, x: str, y: str, by: str, tables: GroupTables) -> Curves:
+    """Mean and standard deviation along a column, of each representation or whatever else there is a curve of."""
+    parts = rows.dropna(subset=y).groupby(by, sort=False)[rows.columns]
+    return {tables.title(name): _banded(part, x, y) for name, part in parts}
+
+
+def _ends(lines: Curves) -> str:
+    """The first and the last value of each curve."""
+    ends = {name: line[[0, -1][: len(line)]] for name, line in lines.items()}
+    return "; ".join(
+        f"{name} " + ", ".join(f"{point[1]:.3f} at {point[0]:g}" for point in both) for name, both in ends.items()
+    )
+
+
+def _draw_lines(
+    name: str, rows: pd.DataFrame, x: str, y: str, tables: GroupTables, by: str = "representation", **look: Any
+) -> Iterator[Panel]:
+    """Draw means with one standard deviation along a column, a panel for each target, three a picture."""
+    targets = targets_of(rows)[:MOST_TARGETS]
+    for start in range(0, len(targets), BESIDE):
+        lines = {target: _lines(own_rows(rows, target), x, y, by, tables) for target in targets[start : start + BESIDE]}
+        panels = [(target, IN_WORDS.get(y, y), IN_WORDS[x], curves) for target, curves in lines.items()]
+        sentence = ". ".join(f"{target}: {_ends(curves)}" for target, curves in lines.items())
+        yield tables.panel(name, draw_curves(panels, **look), sentence=sentence)
+
+
+def _draw_leading(tables: GroupTables) -> Iterator[Panel]:
+    """Score against the number of leading eigenvectors, raw and flattened."""
+    controls = tables.rows("spectral_controls").query("status == 'scored'")
+    leading = controls[controls["control"].isin(("top_modes", "whole"))].sort_values("number", kind="stable")
+    if (leading["control"] == "top_modes").any():
+        words = {"raw": "raw eigenvalues", "power": f"flattened eigenvalues (λ^{tables.alpha:g})"}
+        leading = leading.assign(weighting=leading["weighting"].map(words))
+        yield from _draw_lines("leading", leading, "number", "fold_mean", tables, by="weighting", doubling=True)
+
+
+def _learned(tables: GroupTables) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """Figure, column of the score and curves of targets with one kind of score, then of identification."""
+    curves, scans = tables.rows("learning_curves"), tables.rows("identification_curves")
+    if len(curves):
+        of_two = curves.groupby("target")["auc"].transform("count") > 0
+        for score, part in (("r", curves[~of_two]), ("auc", curves[of_two])):
+            if len(part):
+                yield "learning_curves", score, part
+    if len(scans):
+        yield "identification_curves", "accuracy", scans.assign(target="Identification")
+
+
+def _say_curves(tables: GroupTables) -> Iterator[str]:
+    """Say the score with the fewest and with the most people."""
+    for _, score, rows in _learned(tables):
+        for target in targets_of(rows)[:MOST_TARGETS]:
+            full = own_rows(rows[rows["part"] == "full"], target)
+            sentence = _ends(_lines(full, "n_people", score, "representation", tables)) or "not defined"
+            yield f"{target}, mean {score_label(score)} by the number of people: {sentence}."
+
+
+def _draw_learning(tables: GroupTables) -> Iterator[Panel]:
+    """Curves over people and over minutes; what is gained in every cell is in the tables."""
+    for name, score, rows in _learned(tables):
+        chance = {"auc": 0.5, "r": 0.0}.get(score, np.nan)
+        whole = rows[rows["n_people"] == rows.groupby("target")["n_people"].transform("max")]
+        for column, part in (("n_people", rows[rows["part"] == "full"]), ("minutes", whole)):
+            if part[column].nunique() > 1:
+                yield from _draw_lines(name, part, column, score, tables, origin=chance, doubling=True)
+
+
+def _notes_of_curves(tables: GroupTables) -> Iterator[str]:
+    name = "learning_curves" if tables.facts("learning_curves") else "identification_curves"
+    yield from _facts(name, "LeftOut", tables)
+    yield from _facts(name, "Notes", tables)
+
+
+# The exponent, and the spectrum
+
+
+def _say_exponent(tables: GroupTables) -> Iterator[str]:
+    """What the folds chose by each criterion."""
+    optimum = tables.rows("alpha_optimum")
+    for (target, criterion), rows in optimum.groupby(["target", "criterion"], sort=False) if len(optimum) else ():
+        alphas = rows["alpha"].dropna().to_numpy(dtype=float)
+        if not alphas.size:
+            yield f"{target} ({criterion}): no fold could choose an exponent."
+            continue
+        low, middle, high = np.quantile(alphas, [0.25, 0.5, 0.75])
+        bound, gain = (rows["at_bound"].astype(str) == "true").mean(), (rows["score"] - rows["score_at_star"]).mean()
+        ends = f", {percent(bound)} of them at an end of the search, so the optimum may lie outside" if bound else ""
+        yield (
+            f"{target} ({criterion}): the folds choose α = {middle:.2f} (median; quartiles {low:.2f} to {high:.2f})"
+            f"{ends}; its score is {'not defined' if missing(gain) else f'{gain:+.3f}'} relative to α = {ALPHA_STAR:g}."
+        )
+
+
+def _draw_exponent(tables: GroupTables) -> Iterator[Panel]:
+    for _, part in tables.rows("alpha").groupby("criterion", sort=False):
+        yield from _draw_lines("alpha", part, "alpha", "score", tables, "criterion", mark=ALPHA_STAR)
+
+
+def _say_spectrum(tables: GroupTables) -> Iterator[str]:
+    means, power = tables.facts("spectrum_path").get("Means", {}), tables.title("fc_power")
+    people = count(tables.rows("spectrum_path")["participant_id"].nunique(), "person")
+    if {"participation_ratio", "participation_ratio_power"} <= set(means):
+        yield (
+            f"Over {people} the effective number of eigenvectors (participation ratio) goes from "
+            f"{means['participation_ratio']:.1f} for FC to {means['participation_ratio_power']:.1f} for {power} "
+            "(mean; all scans of a person together)."
+        )
+
+
+def _more_of_spectrum(tables: GroupTables) -> Iterator[str]:
+    if clipped := int(tables.facts("spectrum_path").get("RankDeficient", 0)):
+        yield (
+            f"Connectomes of incomplete rank (fewer independent volumes than parcels): {count(clipped, 'person')}; "
+            "their eigenvalues of zero stay zero."
+        )
+
+
+def _draw_spectrum(tables: GroupTables) -> Iterator[Panel]:
+    """Eigenvalues at several exponents, one connectome at each, and the path from the identity."""
+    ranks, values, path = map(tables.rows, ("spectrum_ranks", "spectrum_matrices", "spectrum_path"))
+    if len(ranks):
+        ranks = ranks[ranks["mean"] > 0].assign(mean=lambda rows: np.log10(rows["mean"]))
+        shown = [alpha for alpha in dict.fromkeys((1.0, tables.alpha, 0.6, 0.1)) if (ranks["alpha"] == alpha).any()]
+        curves = {f"α = {a:g}": ranks.loc[ranks["alpha"] == a, ["rank", "mean"]].to_numpy(float) for a in shown}
+        svg = draw_curves([("", "log₁₀ of the eigenvalue", "rank", curves)])
+        yield tables.panel("spectra", svg, drawn=", ".join(f"{alpha:g}" for alpha in shown))
+    if len(values):
+        matrices = {f"α = {a:g}": square(part, "parcel", "other", "value")[1] for a, part in values.groupby("alpha")}
+        person = str(tables.facts("spectrum_matrices").get("Person", "one person"))
+        yield tables.panel("spectrum_matrices", draw_matrices(matrices, ()), person=person, exponents=listed(matrices))
+    distances = ["from_identity", "to_fc"]  # which people of incomplete rank do not have
+    known = path.groupby("participant_id")[distances].transform("count").eq(path["alpha"].nunique()).all(axis=1)
+    panels = [
+        (title, label, "exponent α (1 is FC)", {name: _banded(rows, "alpha", name) for name in columns})
+        for title, label, columns, rows in (
+            ("Effective number of eigenvectors", "participation ratio", ["participation_ratio"], path),
+            ("Heat trace", "Z(α)", ["heat_trace"], path),
+            ("Distance (full rank)", "log-Euclidean distance", distances, path[known]),
+        )
+        if len(rows)
+    ]
+    first, *_, last = panels[0][-1]["participation_ratio"]
+    sentence = f"participation ratio {last[1]:.1f} at α = {last[0]:g}, {first[1]:.1f} at α = {first[0]:g}"
+    svg = draw_curves(panels, mark=tables.alpha)
+    yield tables.panel("spectrum_path", svg, alpha=f"{tables.alpha:g}", sentence=sentence)
+
+
 CHAPTERS: dict[str, Chapter] = {
     "check": Chapter("Check before the first model", "check", ("check", "check_pairs"), more=_say_check),
-    "cohort": Chapter(
-        "Cohort",
-        "excluded scans left_out",
-        ("left_out", ("excluded", lambda tables: fold_parcels(tables.rows("excluded").fillna("n/a")))),
-        more=_describe_cohort,
-    ),
-    "motion": Chapter(
-        "Motion and connectivity (QC-FC)", "qcfc_summary", ("qcfc_summary",), _say_motion, draw=_draw_motion
-    ),
+    "cohort": Chapter("Cohort", "excluded scans left_out", ("left_out", "excluded"), more=_describe_cohort),
+    "motion": Chapter("Motion (QC-FC)", "qcfc_summary", ("qcfc_summary",), _say_motion, draw=_draw_motion),
     "prediction": Chapter(
         "Prediction of phenotypes",
         "prediction_summary",
@@ -279,18 +451,47 @@ CHAPTERS: dict[str, Chapter] = {
     "edges": Chapter(
         "Connections that go with a phenotype",
         "edges_summary",
-        (
-            "edges_summary",
-            ("edges", lambda tables: _first_edges("edges", tables)),
-            ("edges_components", lambda tables: _first_edges("edges_components", tables)),
-        ),
+        ("edges_summary", *((name, partial(_first_edges, name)) for name in ("edges", "edges_components"))),
         _say_edges,
         _limits_of_edges,
     ),
-    "identification": Chapter(
-        "Identification across sessions", "identification", ("identification",), more=describe_identification
+    "identification": Chapter("Identification", "identification", ("identification",), more=describe_identification),
+    "exponent": Chapter("The exponent", "alpha", (), _say_exponent, partial(_facts, "alpha", "Rule"), _draw_exponent),
+    "screen": Chapter(
+        "Transforms of the connectome",
+        "transform_screen",
+        ("transform_screen",),
+        partial(say_compared, "transform_screen", "transform"),
     ),
-    **analyses.CHAPTERS,
+    "controls": Chapter(
+        "Where the gain comes from",
+        "spectral_controls",
+        ("controls", "spectral_matched"),
+        partial(say_compared, "spectral_controls", "control"),
+        draw=_draw_leading,
+    ),
+    "curves": Chapter(
+        "More people, longer scans",
+        "learning_curves identification_curves",
+        ("learning_gains", "identification_gains"),
+        _say_curves,
+        _notes_of_curves,
+        _draw_learning,
+    ),
+    "sweep": Chapter(
+        "Parcellations",
+        "parcellation_sweep",
+        (("parcellation_sweep", _mean_of_sweep), "parcellation_gains", "parcellation_comparisons"),
+        _say_sweep,
+    ),
+    "encoders": Chapter(
+        "Comparison of encoders",
+        "encoders",
+        ("encoders", "encoder_pairs"),
+        _say_encoders,
+        partial(_facts, "encoders", "Probe"),
+    ),
+    "spectrum": Chapter("The spectrum", "spectrum_path", (), _say_spectrum, _more_of_spectrum, _draw_spectrum),
     "privacy": Chapter("Privacy", "identification", more=_say_privacy),
 }
 """The chapters by their anchors, in the order of the page."""

@@ -9,24 +9,29 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import special
 
 from fcpower_bids.analyses.baselines import FEWEST_PERMUTATIONS, SITE, Added, find_added
-from fcpower_bids.analyses.evaluate import FOLD_MEAN, POOLED_MEAN, WITHIN_MEAN
+from fcpower_bids.analyses.evaluate import POOLED_MEAN, WITHIN_MEAN
 from fcpower_bids.analyses.features import EMBEDDING
-from fcpower_bids.core.differences import POWER
-from fcpower_bids.reports.cohort.tables import SIGNIFICANT, GroupTables, missing, own_rows, percent, say_p, score_label
+from fcpower_bids.reports.cohort.tables import (
+    SIGNIFICANT,
+    GroupTables,
+    missing,
+    own_rows,
+    percent,
+    say_p,
+    score_label,
+    targets_of,
+)
 from fcpower_bids.reports.page import count, show_number
 
 FOUND, NOT_FOUND, NOT_DECIDED, NOT_TESTED = "found", "not found", "not decided", "not tested"
 UNDEFINED, ONLY_SEEN = "undefined", "only seen"
 """No score, thus no p; every representation is of an encoder that was trained on these people."""
-FEW_PEOPLE, FEW_FOLDS = 100, 10
-"""Fewer people or distinct folds get a caution."""
+FEW_PEOPLE = 100
+"""Fewer get a caution."""
 FEWEST_SHUFFLED = 4
 """People whose shuffles can give a p below 0.05: 1 / 4! is, 1 / 3! is not."""
-FEWEST_DIFFERENT = 6
-"""People for whom sign flips can give a p below 0.05: 2 / 2^6 is, 2 / 2^5 is not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +148,7 @@ def describe_finding(finding: Finding, tables: GroupTables) -> list[str]:
     ]
     if finding.state == ONLY_SEEN:
         return no_finding
-    sentences = [f"{answer(finding, tables)}.", _over_folds(finding)]
+    sentences = [f"{answer(finding, tables)}."]
     if finding.added is not None:
         clause = finding.added.clause(tables.title(finding.best))
         sentences.append(f"On the folds of the first repeat, {finding.label}: {clause}.")
@@ -194,18 +199,6 @@ def _consequence(finding: Finding, needed: float) -> str:
     return "nothing was found" + f"; of so few people no {finding.label} is high enough to be found" * (needed >= 1)
 
 
-def _over_folds(finding: Finding) -> str:
-    best, score, small = finding.summary.iloc[0], finding.score, finding.is_pooled
-    keys = (f"{score}_{FOLD_MEAN}", f"{score}_fold_sd", f"{score}_{POOLED_MEAN}")
-    mean, sd, together = (show_number(best[key]) for key in keys)
-    number = f"{best['n_folds']:.0f}"
-    if best["n_scored"] < best["n_folds"]:
-        number = f"{best['n_scored']:.0f} of {number}"
-    folds = f"Over {number} {'small ' * small}folds: mean {finding.label} {mean} (SD {sd})"
-    offsets = ", offsets of sites included" * finding.is_within
-    return f"{folds}{', mostly noise' * small}; all predictions together {together}{offsets}."
-
-
 def describe_difference(row: pd.Series, finding: Finding, tables: GroupTables) -> str:
     """Say what a row of ``comparisons`` found by the corrected resampled t-test."""
     later, earlier = tables.title(row["representation"]), tables.title(row["reference"])
@@ -228,63 +221,23 @@ def describe_difference(row: pd.Series, finding: Finding, tables: GroupTables) -
     if p < SIGNIFICANT:
         measures = "all predictions together and single folds point in opposite directions"
         return f"It is not clear whether {later} and {earlier} differ{where}: {measures} ({numbers})."
-    power = describe_power((row["ci_high"] - row["ci_low"]) / 2, 2)
-    return f"No evidence that {later} and {earlier} differ{where} ({numbers}){power}."
-
-
-def describe_power(needed: float, digits: int, unit: str = "") -> str:
-    """Half of a 95 % interval as the observed threshold, and the true difference that passes it in 80 of 100.
-
-    Nothing of an interval without width, which is one of folds that are all the same.
-    """
-    if not needed > 1e-12:
-        return ""
-    true = needed * (1 - POWER / special.ndtri(SIGNIFICANT / 2))
-    return (
-        f"; the threshold was an observed difference of {needed:.{digits}f}{unit}, and a true one of {true:.{digits}f}"
-        f"{unit} is found in 80 of 100 cohorts"
-    )
+    return f"No evidence that {later} and {earlier} differ{where} ({numbers})."
 
 
 # What limits the predictions
 
 
-def smallest_correlation(n_people: int) -> float:
-    """Smallest |r| that is significant (two-sided, 0.05) for a single correlation over so many people."""
-    if n_people < 4:
-        return 1.0
-    t = float(special.stdtrit(n_people - 2, 1 - SIGNIFICANT / 2))
-    return t / math.sqrt(n_people - 2 + t**2)
-
-
 def prediction_cautions(findings: Sequence[Finding], tables: GroupTables) -> Iterator[str]:
-    """Say what limits the predictions: few people, small folds, penalties at the edge, skipped folds."""
-    folds, comparisons = tables.rows("prediction"), tables.rows("comparisons")
+    """Say what limits the predictions: few people, penalties at the edge of the grid, folds without a score."""
+    folds = tables.rows("prediction")
     if not findings or folds.empty:
         return
     n = int(tables.facts("prediction").get("NumberOfPeople") or (folds["n_train"] + folds["n_test"]).max())
     if n < FEW_PEOPLE:
-        yield (
-            f"Only {count(n, 'person')}: even without any cross-validation a single correlation is significant from "
-            f"{smallest_correlation(n):.2f} on, and the scores below are very uncertain."
-        )
-    sizes = folds.loc[folds["target"].isin([finding.target for finding in findings if finding.is_pooled]), "n_test"]
-    if len(sizes):
-        low, high = int(sizes.min()), int(sizes.max())
-        people = count(low, "person") if low == high else f"{low} to {high} people"
-        yield (
-            f"Test folds of {people}: the r of a single fold is mostly noise, so the score of all predictions together "
-            "leads. Where there is nothing to predict it lies below chance: a negative r is no relation turned round."
-        )
-    if not comparisons.empty and comparisons["n_distinct"].min() < FEW_FOLDS:
-        n = int(comparisons["n_distinct"].min())
-        yield f"Only {count(n, 'distinct test set')}: comparisons rest on very little evidence."
+        yield f"Only {count(n, 'person')}: the scores below are very uncertain."
     edge = float((folds["at_grid_edge"].astype(str) == "true").mean())
     if edge > 0.5:
-        yield (
-            f"In {percent(edge)} of the folds the selected penalty is the smallest or the largest of the grid: the "
-            "best one may lie outside."
-        )
+        yield f"In {percent(edge)} of the folds the penalty is at an end of the grid: the best one may lie outside."
     skipped = sum(int(own_rows(folds, finding.target)[finding.score].isna().sum()) for finding in findings)
     if skipped:
         yield f"The score is not defined in {skipped} of {len(folds)} folds (constant values or one class); left out."
@@ -349,20 +302,7 @@ def _describe_searches(row: pd.Series, tables: GroupTables) -> str:
     )
     if row["p_people"] < SIGNIFICANT:
         return f"{later} identifies {'better' if row['difference'] > 0 else 'worse'} than {earlier} ({tested})."
-    power = describe_power(100 * (row["ci_high"] - row["ci_low"]) / 2, 0, " points")
-    if _differing(row, tables) < FEWEST_DIFFERENT:
-        power = f"; {FEWEST_DIFFERENT} people at least must differ for a p below {SIGNIFICANT:g}"
-    return f"No evidence that {later} and {earlier} differ ({tested}){power}."
-
-
-def _differing(row: pd.Series, tables: GroupTables) -> float:
-    """People whom one of two representations finds more often than the other; searches where the table is not there."""
-    scans = tables.rows("identification_scans")
-    if scans.empty:
-        return float(row["only_representation"] + row["only_reference"])
-    found = scans.groupby(["representation", "participant_id"])["credit"].sum().unstack(level=0)
-    both = found.reindex(columns=[row["representation"], row["reference"]])
-    return int(both.diff(axis=1).abs().gt(1e-9).any(axis=1).sum())
+    return f"No evidence that {later} and {earlier} differ ({tested})."
 
 
 def seen_rows(rows: pd.DataFrame) -> pd.Series:
@@ -370,3 +310,34 @@ def seen_rows(rows: pd.DataFrame) -> pd.Series:
     if "n_trained" not in rows:
         return pd.Series(False, index=rows.index)
     return rows["n_trained"].fillna(0) > 0
+
+
+# Many entries against one: transforms, controls, parcellations
+
+SAME = "not distinguishable"
+RANDOM = "random_filter"
+
+
+def judge(row: Mapping[Any, Any]) -> str:
+    """Say in a word whether a difference is one."""
+    if not row["p_holm"] < SIGNIFICANT or row["mean_difference"] == 0:
+        return SAME
+    return "better" if row["mean_difference"] > 0 else "worse"
+
+
+def tally(rows: pd.DataFrame) -> str:
+    """``none is better, 2 are worse, 11 are not distinguishable``."""
+    words = [judge(row) for row in rows.to_dict("records")]
+    counted = [(words.count(word), word) for word in ("better", "worse", SAME)]
+    return ", ".join(f"{number or 'none'} {'is' if number < 2 else 'are'} {word}" for number, word in counted)
+
+
+def say_compared(name: str, noun: str, tables: GroupTables) -> Iterator[str]:
+    """Say of every target how many entries differ from FC^alpha."""
+    frame, reference = tables.rows(name), tables.title("fc_power")
+    frame = frame[frame["control"] != RANDOM] if "control" in frame else frame
+    for target in targets_of(frame):
+        tested = own_rows(frame, target).dropna(subset=["mean_difference"])
+        tested = tested[tested["representation"] != tested["reference"]]
+        sentence = f"of {count(len(tested), noun)} compared with {reference}, {tally(tested)}"
+        yield f"{target}: {sentence if len(tested) else f'no {noun} could be compared with {reference}'}."

@@ -17,7 +17,6 @@ from fcpower_bids.reports.cohort.findings import known_people
 from fcpower_bids.reports.cohort.tables import GroupTables
 from fcpower_bids.reports.methods import fill, fill_part
 from fcpower_bids.reports.page import count
-from fcpower_bids.settings import command_of
 from fcpower_bids.settings.options import HOLD_OUT, as_class, is_composite
 from fcpower_bids.transforms.connectomes import TRANSFORMS
 
@@ -44,7 +43,6 @@ PARAGRAPHS = (
     ("learning_curves", "identification_curves", "identification_curves"),
     ("parcellation_sweep", "parcellation_sweep", "sweep"),
     ("encoder_comparison", "encoders", "encoders"),
-    ("harmonisation", "harmonisation", "sites"),
 )
 """Analysis, the table that its paragraph is about, and the template in ``data/boilerplate``."""
 
@@ -63,8 +61,7 @@ def group_methods(tables: GroupTables) -> str:
     chosen = read_choices(tables)
     if not chosen:
         return ""
-    damaged = tables.rows("prediction_summary").empty  # which the page says
-    done = [name for name in tables.done if not (name == "prediction" and damaged)]
+    done = [name for name in tables.done if name != "prediction" or len(tables.rows("prediction_summary"))]
     facts = {
         "prediction": tables.facts("prediction") if "prediction" in done else {},
         "identification": tables.facts("identification") if "fingerprinting" in done else {},
@@ -91,7 +88,7 @@ def group_methods(tables: GroupTables) -> str:
     return fill(
         "group.md",
         chosen=chosen,
-        command=command_of(chosen),
+        record=tables.settings.results_record.name,
         imported=["other programs" if name == "list" else name for name in names if not PREPROCESSED.fullmatch(name)],
         selected=selected,
         features=features if embedded else features.partition(";")[0],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,6 @@ import pandas as pd
 from markupsafe import Markup
 
 from fcpower_bids.analyses.baselines import FEWEST_PERMUTATIONS
-from fcpower_bids.errors import Incomplete
 from fcpower_bids.outputs.group import ENDINGS
 from fcpower_bids.reports.cohort.chapters import ANSWERS, CHAPTERS, NOTE, make_chapter, say_left_out
 from fcpower_bids.reports.cohort.findings import (
@@ -32,7 +31,7 @@ from fcpower_bids.reports.cohort.findings import (
     seen_rows,
     unseen_best,
 )
-from fcpower_bids.reports.cohort.methods import group_methods, read_choices
+from fcpower_bids.reports.cohort.methods import group_methods
 from fcpower_bids.reports.cohort.tables import (
     REMEDY,
     SIGNIFICANT,
@@ -56,7 +55,7 @@ from fcpower_bids.reports.page import (
     write_page,
 )
 from fcpower_bids.reports.svg import draw_rows, short
-from fcpower_bids.settings import Settings, command_of
+from fcpower_bids.settings import Settings
 
 SHOWN = (*ENDINGS, ".json", ".toml", ".md", ".bib")
 """Files of the folder that the page leads to."""
@@ -99,26 +98,16 @@ class GroupVerdict:
 
 
 def write_group_report(settings: Settings) -> tuple[Path, list[str]]:
-    """Write ``group.html``, or ``group_NAME.html``, and the index where there are several. Raises Incomplete.
-
-    Returns the page and the results in short, line by line.
-    """
+    """Write ``group.html``, or ``group_NAME.html``, and return it and the results in short. Raises DatasetError."""
     tables = GroupTables(settings)
     sections = make_sections(tables)
-    methods = problem = ""
-    try:
-        methods = group_methods(tables)
-        if methods:
-            write_citations(tables.root, settings.results, methods)
-    except Exception as error:
-        methods, problem = "", f"The methods text could not be made. {tables.explain(error, 'methods')}"
+    if methods := group_methods(tables):
+        write_citations(tables.root, settings.results, methods)
     verdict = judge_cohort(tables, sections)
     files = [path for path in sorted(settings.results.glob("*")) if path.name.endswith(SHOWN)]
     text = render_page(
         "group.html",
-        command=command_of(read_choices(tables)),
         methods=Markup(to_html(methods, all_references(), level=1)) if methods else "",
-        without_methods=problem,
         title=f"Group report: {settings.group.name}" if settings.group.name else "Group report",
         dataset=settings.bids_dir.resolve().name,
         verdict=verdict,
@@ -126,43 +115,19 @@ def write_group_report(settings: Settings) -> tuple[Path, list[str]]:
         links=[(path.name, relative_link(path, tables.root)) for path in files],
     )
     page = write_page(settings.results_page, text)
-    if tables.failures:
-        reasons = " ".join(tables.failures.values())
-        raise Incomplete(f"A part of {page.name} is missing. {reasons}") from tables.causes[0]
     return page, short_answers(verdict, tables)
 
 
 def make_sections(tables: GroupTables) -> list[Section]:
-    """Make every section that has tables, in the order of the page; where one cannot be made, it says why."""
-    sections: list[Section] = []
-    for anchor in CHAPTERS:
-        try:
-            sections += make_chapter(anchor, tables)
-        except Exception as error:
-            sentence = f"This part could not be made. {tables.explain(error, anchor)}"
-            sections.append(Section(anchor, anchor.capitalize(), (sentence,)))
-    return sections
+    """Make every section that has tables, in the order of the page."""
+    return [section for anchor in CHAPTERS for section in make_chapter(anchor, tables)]
 
 
 # The first lines
 
 
 def judge_cohort(tables: GroupTables, sections: Sequence[Section] = ()) -> GroupVerdict:
-    """Sum up the tables of the group level; where that fails, say so."""
-    try:
-        verdict = _judge(tables, sections)
-    except Exception as error:
-        verdict = GroupVerdict("stop", f"The tables could not be summed up. {tables.explain(error, 'summary')}")
-    broken = tuple(f"{problem} What it would show is left out." for problem in tables.problems.values())
-    if lost := tables.lost():
-        sentence = f"{listed(lost, MOST_NAMED)}: no longer in the folder, so what it would show is left out. {REMEDY}"
-        broken += (sentence,)
-    broken += tuple(f"A part of this page is missing. {failure}" for failure in tables.failures.values())
-    level = "caution" if broken and verdict.level == "ok" else verdict.level
-    return replace(verdict, level=level, cautions=broken + verdict.cautions)
-
-
-def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
+    """Sum up the tables of the group level."""
     targets, checked = find_targets(tables), tables.rows("check")
     answers = [
         (f"Prediction of {finding.target}", tuple(describe_finding(finding, tables)), "prediction")
@@ -178,6 +143,8 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
     serious = checked[checked["level"] != NOTE].to_dict("records") if len(checked) else []
     cautions = [f"{row['finding']} {row['consequence']}" for row in serious]
     cautions += prediction_cautions(targets, tables)
+    if lost := tables.lost():
+        cautions.insert(0, f"{listed(lost, MOST_NAMED)}: no longer in the folder, so it is not shown. {REMEDY}")
     n = int(tables.facts("identification").get("NumberOfPeople", FEW_IDENTIFIED))
     if n < FEW_IDENTIFIED:
         cautions.append(f"Identification among {count(n, 'person')} is easy; accuracy falls as the group grows.")
@@ -281,7 +248,7 @@ def _draw_scores(findings: Sequence[Finding], tables: GroupTables) -> Panel:
         numbers.append(f"{finding.target}: {scores}")
     label = f"{first.label} {'within sites' if first.is_within else 'of all predictions together'}"
     drawn = pd.concat(rows)
-    svg = draw_rows(titles, {"": drawn.to_numpy(dtype=float)}, [label], [first.chance])
+    svg = draw_rows(titles, drawn.to_numpy(dtype=float), label, first.chance)
     text = "Dashed: guessing."
     if drawn["score_needed"].notna().any():
         text = (
@@ -298,7 +265,7 @@ def _draw_identification(tables: GroupTables) -> Iterator[Panel]:
         return
     titles = list(map(tables.title, rows["representation"]))
     values = rows.assign(p=np.nan)[["accuracy", "ci_low", "ci_high", "p"]].to_numpy(dtype=float)
-    svg = draw_rows(titles, {"": values}, ["share of scans recognised"], [float(rows["chance"].iloc[0])])
+    svg = draw_rows(titles, values, "share of scans recognised", float(rows["chance"].iloc[0]))
     text = (
         "Scans whose most similar scan of another session is of the same person, with their interval; dashed: guessing."
     )

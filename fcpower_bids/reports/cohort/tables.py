@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.errors import DatasetError, FcPowerError
-from fcpower_bids.outputs.dataset import describe_without_folders, known_folders, short_name
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.dataset import short_name
 from fcpower_bids.outputs.group import FinishedAnalyses, find_table
-from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.reports.page import Cell, Grid, Panel, Sources, look_up, make_panel, relative_link, show_number
 from fcpower_bids.reports.page import count as count
@@ -49,10 +48,6 @@ class GroupTables:
     """The tables of ``group/``, read when they are asked for; one that is not there has no rows."""
 
     settings: Settings  # where the outputs are
-    problems: dict[str, str] = field(default_factory=dict)  # broken tables with their faults; their content is left out
-    # parts of the page that a mistake of the program has stopped, and where its traceback is
-    failures: dict[str, str] = field(default_factory=dict)
-    causes: list[Exception] = field(default_factory=list)  # those mistakes
     _frames: dict[str, pd.DataFrame] = field(default_factory=dict)
 
     @property
@@ -63,14 +58,6 @@ class GroupTables:
     def path(self, name: str) -> Path:
         """Where a table is, or would be."""
         return find_table(self.settings.results, name)
-
-    def explain(self, error: Exception, part: str) -> str:
-        """Say on the page why a part of it cannot be made; it is a failure unless a table is to blame."""
-        reason = explain(error, self.root, f"group_page_{part}")
-        if not isinstance(error, FcPowerError):
-            self.failures[part] = reason
-            self.causes.append(error)
-        return describe_without_folders(reason, known_folders(self.root))
 
     def has(self, name: str) -> bool:
         """Whether a table is there and of this cohort; an analysis that this run was not asked for may have another."""
@@ -94,26 +81,16 @@ class GroupTables:
         return finished.tables_of({*finished.names} - {*self.done})
 
     def rows(self, name: str) -> pd.DataFrame:
-        """Read a table; without rows and columns where it is not there, has no rows, or is broken."""
+        """Read a table; without rows and columns where it is not there or has no rows. Raises DatasetError."""
         if name not in self._frames:
-            table = pd.DataFrame()
-            try:
-                table = read_long(self.path(name), TABLES[name]) if self.has(name) else table
-            except DatasetError as error:
-                self.problems[name] = describe_without_folders(str(error), known_folders(self.root))
+            table = read_long(self.path(name), TABLES[name]) if self.has(name) else pd.DataFrame()
             self._frames[name] = pd.DataFrame() if table.empty else table
         return self._frames[name]
 
     def facts(self, name: str) -> dict[str, Any]:
-        """Read a sidecar; nothing where there is none, or a broken one."""
+        """Read a sidecar; nothing where there is none. Raises DatasetError."""
         path = self.settings.results / f"{name}.json"
-        if path.name in self.problems or not path.is_file() or name in self._outdated:
-            return {}
-        try:
-            return read_json(path)
-        except DatasetError:
-            self.problems[path.name] = f"{path.name} cannot be read as JSON. {REMEDY}"
-            return {}
+        return read_json(path) if path.is_file() and name not in self._outdated else {}
 
     def links(self, *names: str) -> Sources:
         """Names and addresses of those tables that are there."""
@@ -152,7 +129,7 @@ class GroupTables:
 
     def person(self, name: object) -> Cell:
         """A participant, linked to their page."""
-        return Cell(str(name), str(name), self.pages.get(str(name), ""))
+        return Cell("n/a" if missing(name) else str(name), address=self.pages.get(str(name), ""))
 
     def panel(self, name: str, svg: str, **words: Any) -> Panel:
         """Return the figure of this name in ``panels.yml``, whose words have gaps for these."""
@@ -196,13 +173,10 @@ def read_long(path: Path, spec: TableSpec) -> pd.DataFrame:
         table = pd.read_csv(path, dtype=kinds, **options)
     except UNREADABLE as error:
         raise DatasetError(f"{path.name} cannot be read as a tab-separated table ({error}). {REMEDY}") from error
-    lacking = [key for key in spec.needed if key not in table.columns]
-    if lacking:
-        raise DatasetError(f"{path.name} has no column {' and no column '.join(lacking)}. {REMEDY}")
-    numbers = [key for key in spec.needed if not spec.columns[key].is_text]
-    text = [key for key in numbers if len(table) and not pd.api.types.is_numeric_dtype(table[key])]
-    if text:
-        raise DatasetError(f"{path.name} holds text where numbers belong, in the column {' and '.join(text)}. {REMEDY}")
+    texts = {key for key in table if len(table) and not pd.api.types.is_numeric_dtype(table[key])}
+    for key in spec.needed:
+        if key not in table or (key in texts and not spec.columns[key].is_text):
+            raise DatasetError(f"{path.name} has no column {key}, or text in it for numbers. {REMEDY}")
     return table
 
 
