@@ -293,7 +293,6 @@ class Group:
     drop_parcels_missing_in: float = refines(0.1, "drop parcels that a larger share of people lacks", in_file=True)
     drop_people_missing: float = asks(0.1, "leave out people who lack a larger share of parcels", in_file=True)
     save_models: bool = refines(False, "also write models for 'fcpower_bids predict'", readers=(OTHERS,))
-    accept_no_skill: bool = refines(False, "write also models that do no better than a guess", in_file=True)
     scan_minutes: tuple[float, ...] = refines(
         (), "learning_curves: lengths of scan [doubling from 1.2]", readers=("learning_curves",), in_file=True
     )

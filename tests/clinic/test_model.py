@@ -194,7 +194,7 @@ def lists_as_long_as(people: int, folder: Path) -> list[str]:
 
 def test_the_only_list_that_is_as_long_as_the_cohort_is_that_of_digests(tmp_path):
     root = make_cohort(tmp_path, 0.95, 1, people=PEOPLE)
-    assert group(root, "--accept-no-skill", permutations=0) == 0
+    assert group(root, "--any-skill", permutations=0) == 0
     (folder,) = models(root)
     assert lists_as_long_as(PEOPLE, folder) == ["card/TrainingScans"]
     people = read_table(root / "bids" / "participants.tsv")
