@@ -25,7 +25,7 @@ from tests.running import run_app, run_group
 SOUND, SAME = 3, 0.02
 """People who are left as they are, and the difference of FC below which it is unchanged."""
 FC = "_stat-pearsoncorrelation_relmat"
-CHOICES = ("--min-time", "0", "--drop-people-missing", "1", "--analyses", "spectrum_geometry", "--quiet")
+CHOICES = ("--min-time", "0", "--analyses", "spectrum_geometry", "--quiet")
 
 
 def digit(path, _):

@@ -18,7 +18,7 @@ OURS = ("logs", "sourcedata", "group", "corpus", "encoder")
 """Folders of the output, whichever level makes them."""
 TAKEN = ("models", "predicted", "index")
 """Names in ``group/``, and of pages, that no results can have."""
-SHARES = ("min_coverage", "drop_parcels_missing_in", "drop_people_missing", "held_out", "shrink_to_identity")
+SHARES = ("min_coverage", "held_out", "shrink_to_identity")
 POSITIVE = (
     *("repeats", "folds", "inner_folds", "batch_size", "window", "filter_order"),
     *("devices", "omp_nthreads"),

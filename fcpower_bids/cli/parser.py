@@ -308,7 +308,12 @@ def _unknown_option(parser: argparse.ArgumentParser, item: str, level: str) -> s
     return f"There is no option {item}." + (f" Did you mean {close[0]}?" if close else " See fcpower_bids --help.")
 
 
-GONE = frozenset({"accept_no_skill", "accept_unproven", "checkpoint_every", "microbatch"})
+GONE = frozenset(
+    {
+        *("accept_no_skill", "accept_unproven", "checkpoint_every", "microbatch"),
+        *("drop_parcels_missing_in", "drop_people_missing"),
+    }
+)
 """Keys of records of earlier versions, which are decided without the user now."""
 
 

@@ -112,7 +112,7 @@ def load_cohort(settings: Settings) -> Cohort:
     rows += copies + left_out
     places = [(scan[0].connectome.participant, scan[0].connectome.session) for scan in scans]
     missing = np.stack([edges.missing[[run.place for run in scan]].any(axis=0) for scan in scans])
-    kept_scans, kept_parcels, left_out = choose_parcels(missing, places, edges.parcels, settings.group)
+    kept_scans, kept_parcels, left_out = choose_parcels(missing, places, edges.parcels)
     rows += left_out
     scans = list(compress(scans, kept_scans))
     parcels = tuple(compress(edges.parcels, kept_parcels))

@@ -290,8 +290,6 @@ class Group:
     exclude_file: Path | None = asks(None, "TSV of what to leave out [OUTPUT_DIR/exclude.tsv]")
     max_mean_fd: float | None = asks(None, "leave out recordings with a higher mean FD (mm)")
     equal_minutes: bool = asks(False, "cut every scan to the length of the shortest")
-    drop_parcels_missing_in: float = refines(0.1, "drop parcels that a larger share of people lacks", in_file=True)
-    drop_people_missing: float = asks(0.1, "leave out people who lack a larger share of parcels", in_file=True)
     save_models: bool = refines(False, "also write models for 'fcpower_bids predict'", readers=(OTHERS,))
     scan_minutes: tuple[float, ...] = refines(
         (), "learning_curves: lengths of scan [doubling from 1.2]", readers=("learning_curves",), in_file=True
