@@ -311,7 +311,8 @@ def _unknown_option(parser: argparse.ArgumentParser, item: str, level: str) -> s
 GONE = frozenset(
     {
         *("accept_no_skill", "accept_unproven", "checkpoint_every", "microbatch"),
-        *("drop_parcels_missing_in", "drop_people_missing"),
+        *("drop_parcels_missing_in", "drop_people_missing", "encoder_aux", "accept_encoder_licence"),
+        "allow_missing_parcels",
     }
 )
 """Keys of records of earlier versions, which are decided without the user now."""

@@ -137,7 +137,7 @@ def describe_unread(settings: Settings, analyses: Sequence[str]) -> Iterator[str
 
 
 BELONGING = {"motion_filter_order": "motion_filter_type"} | dict.fromkeys(
-    ("encoder_read", "encoder_protocol", "encoder_revision", "encoder_aux", "allow_missing_parcels"), "encoder"
+    ("encoder_read", "encoder_protocol", "encoder_revision"), "encoder"
 )
 """Options that say how another is done, by name, and the latter."""
 

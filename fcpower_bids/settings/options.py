@@ -159,20 +159,13 @@ class Method:
         None, "shrinkage towards the identity for the same, 0 to 1", in_file=True
     )
     encoder: str | None = of_encoder(None, "encoder that embeds each recording")
-    encoder_weights: str | None = of_encoder(None, "its weights: a folder, a file or a hub id")
+    encoder_weights: str | None = of_encoder(
+        None, "its weights: a folder, a file or a hub id; what else it needs lies in the folder"
+    )
     encoder_revision: str | None = of_encoder(None, "revision of the hub id", in_file=True)
     encoder_read: str = of_encoder("sequence", "how a recording is read", choices=("sequence", "windows"), in_file=True)
     encoder_protocol: str = of_encoder(
         "own", "feed a published encoder as its authors or as the paper", choices=("own", "paper"), in_file=True
-    )
-    encoder_aux: tuple[Path, ...] = of_encoder(
-        (),
-        "further files of a published encoder, or folders with them; F-BERT: JSON with what its config.json lacks",
-        in_file=True,
-    )
-    accept_encoder_licence: bool = of_encoder(False, "you accept the licence of the weights", in_file=True)
-    allow_missing_parcels: bool = of_encoder(
-        False, "fill parcels that the atlas lacks with their mean, 0", in_file=True
     )
     random_seed: int = of_others(0, "seed of everything random")
 

@@ -105,7 +105,6 @@ def init_recording_wf(
         from fcpower_bids.interfaces.embedding import CHOICES, Embed  # most recordings are not embedded
 
         given = {name: getattr(choices, name) for name in CHOICES}
-        given["encoder_aux"] = [str(path) for path in choices.encoder_aux]
         embed = node("embed", Embed, **given, dataset=dataset, weights_state=weights_state(choices))
         edges += [(bandpass, embed, same("series")), (inputs, embed, same("atlases", "entities"))]
         edges += [(embed, target, same("embeddings")) for target in (sink, outputs)]

@@ -57,28 +57,20 @@ def test_parcels_are_matched_by_name(encoder, recordings):
         np.testing.assert_allclose(encoder.embed([recordings[0][:, order]], NAMES, 2.0), expected, atol=1e-6)
 
 
-def test_missing_parcels_are_refused_or_filled_with_their_mean(checkpoint, encoder, recordings):
+def test_missing_parcels_are_refused(encoder, recordings):
     names, series = NAMES[:-2], recordings[0][:, :-2]
     with pytest.raises(RecordingError, match=r"2 parcels \(P10, P11\) of the 12 parcels.*toy"):
         encoder.embed([series], names, 2.0)
-    filling = load_encoder("fbert", checkpoint, allow_missing_parcels=True)
-    z = np.zeros((1, 40, 12), np.float32)
-    z[0, :, :-2] = (series - series.mean(0)) / series.std(0, ddof=1)
-    with torch.no_grad():
-        expected = filling.model(torch.from_numpy(z)).numpy()
-    np.testing.assert_allclose(filling.embed([series], names, 2.0), expected, rtol=0, atol=2e-6)
-    uncovered = recordings[0].copy()
-    uncovered[:, -2:] = np.nan
-    np.testing.assert_allclose(filling.embed([uncovered], NAMES, 2.0), expected, rtol=0, atol=2e-6)
-    assert filling.provenance()["missing_parcels"] == "filled with their mean"
+    assert encoder.provenance()["missing_parcels"] == "refused"
     with pytest.raises(RecordingError, match="12 parcels"):
-        filling.embed([series], [f"other{i}" for i in range(10)], 2.0)
+        encoder.embed([series], [f"other{i}" for i in range(10)], 2.0)
 
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
         (lambda x: x.__setitem__((slice(None), 7), 3.0), r"P7.*without data or constant"),
+        (lambda x: x.__setitem__((slice(None), 7), np.nan), r"P7.*without data or constant"),
         (lambda x: x.__setitem__((slice(None), 7), [3.0] * 39 + [np.nextafter(3.0, 4)]), r"P7\).*constant to rounding"),
         (lambda x: x.__setitem__((5, 2), np.inf), r"P2.*partly missing or infinite"),
     ],

@@ -166,23 +166,23 @@ def test_hub_id_and_revision_are_passed_on(monkeypatch, checkpoint, recordings):
     assert load_encoder("fbert", "owner/name", revision="main").provenance()["revision"] == commit.name
 
 
-def test_a_file_states_what_the_configuration_does_not(checkpoint, tmp_path, recordings):
+def test_a_file_states_what_the_configuration_does_not(checkpoint, recordings):
     """As little as the card of a released model states, under its names."""
     expected = load_encoder("fbert", checkpoint).embed(recordings, NAMES, 2.0)
     raw = json.loads((checkpoint / "config.json").read_text())
     stated = {"n_regions": 12, "hidden_size": 16, "layers": 2, "heads": 4, "ff": 24}
     (checkpoint / "config.json").write_text(json.dumps(stated))
-    with pytest.raises(CheckpointError, match=r"does not state activation.*roi_labels.*encoder_aux"):
+    with pytest.raises(CheckpointError, match=r"does not state activation.*roi_labels.*facts.json"):
         load_encoder("fbert", checkpoint)
     fields = ("activation", "norm_first", "final_norm", "norm_eps", "pe", "cls_position", "dropout", "roi_labels")
-    file = tmp_path / "rest.json"
+    file = checkpoint / "facts.json"
     file.write_text(json.dumps({field: raw[field] for field in fields} | {"window": 20}))
-    encoder = load_encoder("fbert", checkpoint, aux=(str(file),))
+    encoder = load_encoder("fbert", checkpoint)
     np.testing.assert_array_equal(encoder.embed(recordings, NAMES, 2.0), expected)
     assert encoder.provenance()["config_sha256"] == [digest_of(file)]
     file.write_text(json.dumps({"num_attention_heads": 2}))
     with pytest.raises(CheckpointError, match="state heads differently; leave out what the model states itself"):
-        load_encoder("fbert", checkpoint, aux=(file,))
+        load_encoder("fbert", checkpoint)
 
 
 @pytest.mark.parametrize("module", ["fcpower_bids.encoders", "fcpower_bids.encoders.checkpoints"])
@@ -208,10 +208,13 @@ def test_a_name_with_a_size_takes_that_size_only(checkpoint, tmp_path):
     path = tmp_path / "right" / "config.json"  # downloaded, of a model whose card alone states the size
     stated = {key: value for key, value in json.loads(path.read_text()).items() if key not in ("heads", "ff", "proof")}
     path.write_text(json.dumps(stated))
-    with pytest.raises(CheckpointError, match=r"has no proof of its weights .* with encoder_aux, or give the hub id"):
+    with pytest.raises(
+        CheckpointError, match=r"has no proof of its weights .* file facts.json beside it, or give the hub"
+    ):
         load_encoder("fbert-1m", tmp_path / "right")
-    (tmp_path / "stated.json").write_text(json.dumps({"heads": 4, "ff": SIZES["fbert-1m"]["ff"]}))
-    assert load_encoder("fbert-1m", tmp_path / "right", aux=[tmp_path / "stated.json"]).model.config == config
+    (tmp_path / "right" / "facts.json").write_text(json.dumps({"heads": 4, "ff": SIZES["fbert-1m"]["ff"]}))
+    assert load_encoder("fbert-1m", tmp_path / "right").model.config == config
+    (tmp_path / "right" / "facts.json").unlink()
     (tmp_path / "right" / "checksums.tsv").touch()  # fetched by the program, and verified then
     assert load_encoder("fbert-1m", tmp_path / "right").model.config == config
     with pytest.raises(CheckpointError, match="does not state heads, ff"):
