@@ -312,7 +312,7 @@ GONE = frozenset(
     {
         *("accept_no_skill", "accept_unproven", "checkpoint_every", "microbatch"),
         *("drop_parcels_missing_in", "drop_people_missing", "encoder_aux", "accept_encoder_licence"),
-        "allow_missing_parcels",
+        *("allow_missing_parcels", "dataset_name", "roi_labels"),
     }
 )
 """Keys of records of earlier versions, which are decided without the user now."""

@@ -102,7 +102,7 @@ def train(
     teacher, where it is not there yet.
     """
     processes.first_only(lambda: prepare_corpus(corpus, output, n_processes))
-    opened = open_corpus(corpus, output, config.roi_labels, processes.fabric.device)
+    opened = open_corpus(corpus, output, processes.fabric.device)
     if config.minutes:
         config = _follow_minutes(processes, opened, output, config)
         tell_first = partial(tell, f"That many minutes have time for {config.steps} steps, {config.warmup} of warm-up.")

@@ -60,7 +60,7 @@ LEVELS: Mapping[str, Level] = {
         sections=("pretrain",),
         also=(
             *("participant_label", "atlas", "alpha", "family_column", "nprocs", "random_seed", "quiet"),
-            *("dry_run", "dataset_name", "site_column", "targets", "phenotypes", "derivatives"),
+            *("dry_run", "site_column", "targets", "phenotypes", "derivatives"),
         ),
     ),
 }

@@ -105,12 +105,6 @@ class Inputs:
         None, "fMRIPrep's JSON of entity filters for 'bold' (null = absent, '*' = any)", question=True
     )
     bids_database_dir: Path | None = of_selection(None, "folder that keeps the index of the inputs", question=False)
-    dataset_name: str | None = of_selection(
-        None,
-        "name by which an encoder knows its training people [DOI, or Name and a digest]",
-        question=False,
-        in_file=True,
-    )
 
 
 @dataclass(frozen=True)
@@ -352,7 +346,6 @@ class Pretraining:
     """The corpus, the student, and the optimisation."""
 
     corpus: str | None = of_pretraining(None, "folder or hub id of a corpus, packed or public [OUTPUT_DIR/corpus]")
-    roi_labels: Path | None = of_pretraining(None, "parcel names of a public corpus, one per line", in_file=True)
     size: str = of_pretraining("1m", "size of the student; small is for trying out", choices=("small", "1m", "8m"))
     steps: int = of_pretraining(300_000, "optimiser steps; 0: the corpus alone")
     minutes: float | None = of_pretraining(

@@ -24,6 +24,7 @@ from nipype.pipeline.plugins.base import PluginBase
 
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas import describe_atlas
+from fcpower_bids.inputs.roots import dataset_identity
 from fcpower_bids.interfaces.nodes import Bandpass, Connectivity, Parcellate, Power, Sink, Transform, choices_of
 from fcpower_bids.outputs.recording import Written, conclude_recording
 from fcpower_bids.outputs.status import (
@@ -152,7 +153,8 @@ def process_recording(
     with lock(output / LOCKS / name, wait) as is_free:
         if not is_free:
             return name, ELSEWHERE
-        if is_finished(output, recording, atlases, settings.method, settings.inputs.dataset_name):
+        dataset = dataset_identity(settings.bids_dir)
+        if is_finished(output, recording, atlases, settings.method, dataset):
             return name, FINISHED
         configure_nipype(output / "logs" / "crashes", settings.run.debug)
         started, stage = time.perf_counter(), ""
@@ -170,8 +172,7 @@ def process_recording(
 
         plugin = Serial(before)
         try:
-            mark = fingerprint(recording, settings.method, atlases, settings.inputs.dataset_name)
-            dataset = settings.inputs.dataset_name or ""
+            mark = fingerprint(recording, settings.method, atlases, dataset)
             workflow = init_recording_wf(settings.method, output, datasets, folder.name, dataset)
             workflow.base_dir = str(work)
             inputs = workflow.get_node("inputnode").inputs
