@@ -182,7 +182,7 @@ def load_cohort(settings: Settings) -> Cohort:
         reference=reference,
         cleaning=cleaning_of(chosen),
         joined={
-            **count_people(phenotypes.frame.index, people, phenotypes.renamed),
+            **count_people(phenotypes.frame.index, people),
             **{
                 f"{WITH}{name}": int(columns.frame[name].notna().sum())
                 for name in columns.targets
@@ -235,8 +235,8 @@ def _read_reference(
 def check_phenotypes(settings: Settings, scanned: Scanned) -> None:
     """Read the phenotype tables, and refuse those that do not fit the people who are scanned. Raises DatasetError."""
     phenotypes = load_phenotypes(settings, scanned)
+    count_people(phenotypes.frame.index, scanned)
     _columns_of(phenotypes, list(scanned), settings.group)
-    count_people(phenotypes.frame.index, scanned, phenotypes.renamed)
 
 
 def check_names(settings: Settings) -> None:
@@ -248,18 +248,17 @@ def check_names(settings: Settings) -> None:
         raise DatasetError("\n".join(problems))
 
 
-def count_people(tables: Collection[str], people: Collection[str], renamed: int) -> dict[str, int]:
+def count_people(tables: Collection[str], people: Collection[str]) -> dict[str, int]:
     """Count the people with scans, in the tables, and in both. Raises DatasetError."""
     named = {str(name) for name in tables}
     matched = len(named & set(people))
-    counts = {"scanned": len(people), "phenotypes": len(named), "matched": matched, "renamed": renamed}
     if named and matched < FEWEST_MATCHED * min(len(people), len(named)):
         raise DatasetError(
             f"{len(people)} people have scans and {len(named)} are in the phenotype tables, but only {matched} are in "
             f"both (scans such as {min(set(people) - named)}, tables such as {min(named - set(people))}). Correct "
             "the participant_id."
         )
-    return counts
+    return {"scanned": len(people), "phenotypes": len(named), "matched": matched}
 
 
 def describe_join(counts: Mapping[str, int]) -> str:
@@ -313,11 +312,6 @@ def _choose_recordings(
 
 def _columns_of(phenotypes: Phenotypes, people: Collection[str], settings: Group) -> Columns:
     there = set(phenotypes.frame.index)
-    if len(there) and there.isdisjoint(people):
-        raise DatasetError(
-            f"No participant of the phenotype tables (such as {min(there)}) has scans (such as {min(people)}). "
-            "Correct the participant_id in the tables."
-        )
     frame = phenotypes.frame.loc[[person for person in people if person in there]]
     columns = resolve_columns(phenotypes, frame, settings)
     codes = tuple(row for row in phenotypes.rows if row.participant_id in set(people))

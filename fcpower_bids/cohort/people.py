@@ -152,7 +152,6 @@ class Phenotypes:
     conflicts: Mapping[str, str] = field(default_factory=dict)
     rows: tuple[Exclusion, ...] = ()  # codes for missing values, and sessions without a row, per person
     notes: tuple[str, ...] = ()  # notes for a reader of the results
-    renamed: int = 0  # people whose id in a table differs from that of their scans
 
 
 def load_phenotypes(settings: Settings, scanned: Scanned) -> Phenotypes:
@@ -226,7 +225,6 @@ def _unite(phenotypes: Sequence[Phenotypes], sites: Collection[str]) -> Phenotyp
         {name: sentence for of_site in phenotypes for name, sentence in of_site.conflicts.items()},
         tuple(row for of_site in phenotypes for row in of_site.rows),
         tuple(note for of_site in phenotypes for note in of_site.notes),
-        sum(of_site.renamed for of_site in phenotypes),
     )
 
 
@@ -281,7 +279,7 @@ def load_people(
         frame, codes = remove_codes(as_numbers(frame), table.hints, missing_values, guess_codes)
         rows += [Exclusion(str(person), NO_SESSION, CODE, f"{table.path.name}: {text}") for person, text in codes]
         cleaned.append(frame)
-    return replace(_merge(tables, cleaned, conflicts), rows=tuple(rows), notes=tuple(notes), renamed=len(matched))
+    return replace(_merge(tables, cleaned, conflicts), rows=tuple(rows), notes=tuple(notes))
 
 
 def read_rows(path: Path, notes: list[str] | None = None) -> pd.DataFrame:
