@@ -152,11 +152,6 @@ def load_cohort(settings: Settings) -> Cohort:
     if several := sum(len(scan) > 1 for scan in scans):
         scans_have = "scan has" if several == 1 else "scans have"
         notes.append(f"{several} {scans_have} several runs, combined by '{combination_of(settings)}' (--preset).")
-    if unknown := sum(not all(run.quality.volumes > 0 for run in scan) for scan in scans):
-        notes.append(
-            f"The volumes of {unknown} scans are not known: where their people have several, all of these weigh the "
-            "same."
-        )
     reference, about_reference = _read_reference(chosen, parcels, {*edges.contents}, settings)
     notes += [*about_reference, *facts.notes, *about_folds, *about_series]
     notes += [*phenotypes.notes, *columns.notes, *describe_sets(settings.group)]
@@ -265,10 +260,9 @@ def describe_join(counts: Mapping[str, int]) -> str:
     """``172 people with scans, 172 in the phenotype tables, 72 in both, 70 of them with age``."""
     known = {name: n for name, n in counts.items() if name.startswith(WITH)}
     fewer = [f"{n} of them {name}" for name, n in known.items() if n < counts["matched"]]
-    some = fewer if len(fewer) <= 3 else [*fewer[:2], f"and fewer than all have {len(fewer) - 2} more"]
     word = "person" if counts["scanned"] == 1 else "people"
     people = f"{counts['scanned']} {word} with scans, {counts['phenotypes']} in the phenotype tables"
-    return ", ".join([people, f"{counts['matched']} in both", *some])
+    return ", ".join([people, f"{counts['matched']} in both", *([name_some(fewer, 3)] if fewer else [])])
 
 
 def sessions_of(scans: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
@@ -350,13 +344,7 @@ def load_folds(settings: Group, people: Collection[str]) -> tuple[pd.DataFrame |
         raise DatasetError(
             f"{path} names no person with a scan here (it names {absent[0]}). Correct {PERSON_ID} there."
         )
-    notes = [f"{len(absent)} people of {path.name} have no scan here, such as {absent[0]}."] if absent else []
-    if names:
-        example = next(iter(names))
-        notes.append(
-            f"{len(names)} people of {path.name} are called otherwise than their scans ({example}, {names[example]})."
-        )
-    return frame, notes
+    return frame, [f"{len(absent)} people of {path.name} have no scan here, such as {absent[0]}."] if absent else []
 
 
 def _roles(table: pd.DataFrame, path: Path) -> pd.DataFrame:

@@ -363,14 +363,10 @@ def cautions_of(connectome: Connectome) -> list[str] | None:
         return None
     name, numbers = connectome.beside(QUALITY).name, dict[str, float]()
     for key in JUDGED if row else ():
-        if key not in row:
-            raise DatasetError(f"{name} lacks the column {key}: run the participant level again.")
         try:
             numbers[key] = math.nan if row[key] in MISSING else float(row[key])
-        except ValueError:
-            raise DatasetError(
-                f"{name} has '{row[key]}' for {key}, which is no number: run the participant level again."
-            ) from None
+        except (KeyError, ValueError):
+            raise DatasetError(f"{name} has no number for {key}: run the participant level again.") from None
     if row:
         numbers["mask_dice"] = number_of(row.get("mask_dice"))  # of scans alone that are in the template's space
     empty = [str(node) for key in WITHOUT_VALUE for node in facts.get(key, [])]

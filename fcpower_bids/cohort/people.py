@@ -326,9 +326,7 @@ def _read_table(source: Source, notes: list[str]) -> PeopleTable:
         frame = _rows_of(source.site, frame, path)
     if frame.empty and source.is_given and not source.site:
         raise DatasetError(f"{path} has a header and no people. Fill it in, or leave it out.")
-    if (again := int(frame.duplicated().sum())) > 0:
-        frame = frame.drop_duplicates().reset_index(drop=True)
-        notes.append(f"{path.name} has {again} rows twice, the same in every column; one of each is used.")
+    frame = frame.drop_duplicates().reset_index(drop=True)
     repeated = frame[PERSON][frame[PERSON].duplicated()]
     session = next((str(name) for name in frame.columns if str(name).lower() == SESSION), "")
     if not session and SESSION_WHERE_REPEATED in frame.columns:
