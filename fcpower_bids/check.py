@@ -177,12 +177,6 @@ def _sites(cohort: Cohort, table: pd.DataFrame, targets: Targets, settings: Sett
         about = {"name": share.target, "column": share.column, "percent": 100 * share.share, "handled": handled}
         level, words = (NOTE, "handled site and target") if handled else (ALARM, "")
         yield find("site and target", level, share.n_sites, share.share, words, **about)
-    for column in columns:
-        if not settings.group.site_column and column != held_out:
-            sizes = table[column].dropna().astype(str).value_counts()
-            among = "; it is a covariate" if column in settings.group.covariates else ""
-            about = {"column": column, "least": sizes.min(), "most": sizes.max(), "used": among}
-            yield find("site", NOTE, len(sizes), math.nan, **about)
 
 
 SAME, STRANGE, SWAPPED = "same scan", "place to look", "swapped sessions"
