@@ -169,11 +169,6 @@ def predict_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--phenotypes", type=Path, help="table with the age (and sex) of these people [participants.tsv of the dataset]"
     )
-    parser.add_argument(
-        "--accept-no-skill",
-        action="store_true",
-        help="use models, too, that do no better than a guess; every page then says so",
-    )
     return parser
 
 
@@ -189,7 +184,7 @@ def predict(argv: Sequence[str]) -> int:
     names = [path.resolve().name for path in options.models]  # by which tables and pages are called
     if alike := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"Two models are called {alike}, and so would their tables be: rename the folder of one.")
-    asked = (options.output_dir, options.participant_label, options.phenotypes, options.accept_no_skill)
+    asked = (options.output_dir, options.participant_label, options.phenotypes)
     states: list[str] = []
     broken: list[str] = []
     for model in options.models:

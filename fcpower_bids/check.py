@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from fcpower_bids.analyses.features import (
     EMBEDDING,
@@ -49,7 +48,6 @@ from fcpower_bids.core.data_checks import (
     SWAP_SCORE,
     Pair,
     PairScores,
-    Swap,
     aligned_correlation,
     misnamed_scans,
     rank_association,
@@ -129,8 +127,6 @@ def check_joins(cohort: Cohort) -> Iterator[Finding]:
         about = {"scanned": count(scanned, "person"), "phenotypes": phenotypes, "matched": matched, "least": least}
         more = " or more" * (len(set(targets)) > 1)
         yield find("scans and phenotypes", NOTE, apart, matched / scanned, **about, more=more)
-    if counts.get("renamed"):
-        yield find("participant_id", NOTE, counts["renamed"], math.nan)
 
 
 FAMILY = re.compile(
@@ -181,12 +177,6 @@ def _sites(cohort: Cohort, table: pd.DataFrame, targets: Targets, settings: Sett
         about = {"name": share.target, "column": share.column, "percent": 100 * share.share, "handled": handled}
         level, words = (NOTE, "handled site and target") if handled else (ALARM, "")
         yield find("site and target", level, share.n_sites, share.share, words, **about)
-    for column in columns:
-        if not settings.group.site_column and column != held_out:
-            sizes = table[column].dropna().astype(str).value_counts()
-            among = "; it is a covariate" if column in settings.group.covariates else ""
-            about = {"column": column, "least": sizes.min(), "most": sizes.max(), "used": among}
-            yield find("site", NOTE, len(sizes), math.nan, **about)
 
 
 SAME, STRANGE, SWAPPED = "same scan", "place to look", "swapped sessions"
@@ -211,80 +201,63 @@ PAIR_FACTS = {
 }
 
 
-def check_pairs(cohort: Cohort, similarity: FloatArray) -> tuple[Table, list[Finding], tuple[tuple[str, str], ...]]:
+def check_pairs(cohort: Cohort, similarity: FloatArray) -> tuple[Table, list[Finding]]:
     """Look for scans of different people that are one, and for exchanged and moved labels. Similarity (N, N)."""
-    persons = cohort.scans["participant_id"].astype(str).to_numpy()
-    sessions = cohort.scans["session"].astype(str).to_numpy()
+    persons, sessions = (cohort.scans[name].astype(str).to_numpy() for name in ("participant_id", "session"))
     scores = PairScores(similarity, persons)
     same, strange, doubtful = strange_pairs(scores)
     agreement = _agreements(cohort, [*same, *strange]) | _agreements(cohort, doubtful)
-    same = same + [pair for pair in [*strange, *doubtful] if agreement.get(pair, 0.0) > ONE_SERIES]
-    strange = [pair for pair in strange if pair not in same]
+    same += [pair for pair in (*strange, *doubtful) if agreement.get(pair, 0.0) > ONE_SERIES]
     swaps = swapped_scans(scores, sessions)
-    crossed = [scores.pair(i, j) for swap in swaps for i, j in swap.pairs]
-    known = {row for pair in (*same, *crossed) for row in (pair.first, pair.second)}
-    moved = [scores.pair(row, other) for row, other in misnamed_scans(scores) if row not in known]
-    settled = [{pair.first, pair.second} for pair in (*crossed, *moved)]
-    strange = [pair for pair in strange if {pair.first, pair.second} not in settled]
+    crossed = [pair for swap in swaps for pair in swap]
+    known = {row for pair in (*same, *crossed) for row in pair}
+    moved = [pair for pair in misnamed_scans(scores) if pair[0] not in known]
+    settled = {frozenset(pair) for pair in (*same, *crossed, *moved)}
+    strange = [pair for pair in strange if frozenset(pair) not in settled]
+    found = {SAME: same, SWAPPED: crossed, MISNAMED: moved, STRANGE: strange}
     rows = [
-        (verdict, persons[i], sessions[i], persons[j], sessions[j], *numbers, agreement.get(pair, np.nan))
-        for verdict, pairs in ((SAME, same), (SWAPPED, crossed), (MISNAMED, moved), (STRANGE, strange))
-        for pair in pairs
-        for i, j, numbers in [(pair.first, pair.second, (pair.similarity, pair.score))]
+        (
+            *(verdict, persons[i], sessions[i], persons[j], sessions[j], scores.similarity[i, j], scores.values[i, j]),
+            agreement.get((i, j), np.nan),
+        )
+        for verdict, pairs in found.items()
+        for i, j in pairs
     ]
-    frame = pd.DataFrame(rows, columns=list(CHECK_PAIRS.columns))
-    alike = dict.fromkeys((str(persons[pair.first]), str(persons[pair.second])) for pair in same)
-    swapped = [*_describe_swaps(swaps, persons, sessions)]
-    findings = [*_describe_pairs(frame, len(set(persons)), swapped)]
-    return Table(frame, CHECK_PAIRS, PAIR_FACTS), findings, tuple(alike)
+
+    def about(pairs: list[Pair]) -> dict[str, str]:
+        names = dict.fromkeys(f"{persons[i]} and {persons[j]}" for i, j in pairs)
+        return {"named": name_some([*names]), "pairs": f"{len(pairs)} pair{'s' if len(pairs) > 1 else ''}"}
+
+    findings = []
+    if same:
+        people, highest = len({persons[row] for pair in same for row in pair}), max(scores.similarity[p] for p in same)
+        findings.append(find(SAME, ALARM, len(same), highest, **about(same), people=people, of=len(set(persons))))
+    if swaps:
+        those = [f"{persons[i]} and {persons[k]} ({sessions[j]} or the other session)" for (i, j), (k, _) in swaps]
+        (i, j), (k, m) = swaps[0]  # the clearest
+        near, own = ((scores.values[one] + scores.values[two]) / 2 for one, two in (((i, j), (k, m)), ((i, m), (k, j))))
+        named = list(dict.fromkeys(those))
+        numbers = {"named": name_some(named), "crossed": near, "own": own}
+        findings.append(find(SWAPPED, ALARM, len(named), near - own, **numbers))
+    if moved:
+        moves = [f"{persons[i]}{f' {sessions[i]}' * (sessions[i] != 'n/a')} as {persons[j]}" for i, j in moved]
+        scans = f"{len(moved)} scan{'s are' if len(moved) > 1 else ' is'}"
+        highest = max(scores.values[pair] for pair in moved)
+        findings.append(find(MISNAMED, ALARM, len(moved), highest, scans=scans, named=name_some(moves)))
+    if strange:
+        highest = max(scores.values[pair] for pair in strange)
+        findings.append(find("unusually alike", LOOK, len(strange), highest, **about(strange)))
+    return Table(pd.DataFrame(rows, columns=list(CHECK_PAIRS.columns)), CHECK_PAIRS, PAIR_FACTS), findings
 
 
 def _agreements(cohort: Cohort, pairs: list[Pair]) -> dict[Pair, float]:
     """How well the series of the most suspicious pairs agree, where they are stored."""
-    if not cohort.series:
-        return {}
     agreements = {}
-    for pair in pairs[:MOST_SERIES]:
-        times = {round(cohort.repetition_times[row], 3) for row in (pair.first, pair.second)}
-        runs = [cohort.series[row]() for row in (pair.first, pair.second)]
-        if len(times) == 1:
-            agreements[pair] = max(aligned_correlation(run, other) for run in runs[0] for other in runs[1])
+    for pair in pairs[:MOST_SERIES] if cohort.series else ():
+        if len({round(cohort.repetition_times[row], 3) for row in pair}) == 1:
+            runs, others = (cohort.series[row]() for row in pair)
+            agreements[pair] = max(aligned_correlation(run, other) for run in runs for other in others)
     return agreements
-
-
-def _describe_pairs(frame: pd.DataFrame, n_people: int, swaps: list[Finding]) -> Iterator[Finding]:
-
-    def words(part: pd.DataFrame) -> dict[str, str]:
-        pairs = dict.fromkeys(zip(part["participant_id"], part["other"], strict=True))
-        counted = f"{len(part)} pair{'s' if len(part) > 1 else ''}"
-        return {"named": name_some([f"{person} and {other}" for person, other in pairs]), "pairs": counted}
-
-    same, moved, strange = (frame[frame["verdict"] == verdict] for verdict in (SAME, MISNAMED, STRANGE))
-    if len(same):
-        people = len(set(same["participant_id"]) | set(same["other"]))
-        yield find("same scan", ALARM, len(same), same["similarity"].max(), **words(same), people=people, of=n_people)
-    yield from swaps
-    if len(moved):
-        moves = [
-            f"{person}{'' if session == 'n/a' else ' ' + session} as {other}"
-            for person, session, other in moved[["participant_id", "session", "other"]].to_numpy().tolist()
-        ]
-        scans = f"{len(moved)} scan{'s are' if len(moved) > 1 else ' is'}"
-        yield find("another name", ALARM, len(moved), moved["score"].max(), scans=scans, named=name_some(moves))
-    if len(strange):
-        yield find("unusually alike", LOOK, len(strange), strange["score"].max(), **words(strange))
-
-
-def _describe_swaps(swaps: list[Swap], persons: NDArray[Any], sessions: NDArray[Any]) -> Iterator[Finding]:
-    places = [(swap.pairs[0], swap.pairs[1][0]) for swap in swaps]
-    people = dict.fromkeys(
-        f"{persons[person]} and {persons[other]} ({sessions[session]} or the other session)"
-        for (person, session), other in places
-    )
-    if people:
-        crossed, named = swaps[0].crossed, swaps[0].named
-        about = {"named": name_some(list(people)), "crossed": crossed, "own": named}
-        yield find("swapped sessions", ALARM, len(people), crossed - named, **about)
 
 
 READ = (
@@ -294,12 +267,12 @@ READ = (
 """Choices that the check reads; others do not make it run again."""
 
 
-def check_cohort(cohort: Cohort, settings: Settings) -> tuple[dict[str, Table], tuple[tuple[str, str], ...]]:
-    """Look for what makes right formulas mislead; also return people who share a scan and therefore a fold."""
+def check_cohort(cohort: Cohort, settings: Settings) -> dict[str, Table]:
+    """Look for what makes right formulas mislead."""
     chosen = settings.changed(alpha=EXPONENT, kernel="correlation")
     groups = [np.array([row]) for row in range(len(cohort.scans))]
     (representation,) = build_representations(cohort, groups, (FC_POWER,), chosen)
-    pairs, findings, alike = check_pairs(cohort, representation.similarity())
+    pairs, findings = check_pairs(cohort, representation.similarity())
     excluded = cohort.excluded
     for reason in excluded.loc[excluded["what"] == TARGET, "reason"].astype(str):  # columns that look like targets
         sentence, _, remedy = reason.partition(". ")
@@ -312,7 +285,7 @@ def check_cohort(cohort: Cohort, settings: Settings) -> tuple[dict[str, Table], 
     findings += [*check_joins(cohort), *check_columns(cohort, settings)]
     ranked = sorted(findings, key=lambda finding: (ALARM, LOOK, NOTE).index(finding.level))
     frame = pd.DataFrame([asdict(finding) for finding in ranked], columns=list(CHECK.columns))
-    return {CHECK.name: Table(frame, CHECK, FACTS), CHECK_PAIRS.name: pairs}, alike
+    return {CHECK.name: Table(frame, CHECK, FACTS), CHECK_PAIRS.name: pairs}
 
 
 def check_first(cohort: Cohort, settings: Settings) -> Cohort:
@@ -326,13 +299,16 @@ def check_first(cohort: Cohort, settings: Settings) -> Cohort:
     if not finished.has(CHECK.name, key):
         say(f"{CHECK.name} ...", settings)
         finished.forget(CHECK.name)
-        tables, _ = check_cohort(cohort, settings)
+        tables = check_cohort(cohort, settings)
         write_group_tables(folder, tables, settings)
         finished.add(CHECK.name, key, tables)
     for row in read_table(folder / "check.tsv").to_dict("records"):
         if row["level"] != NOTE:
             say(f"{CHECK.name}: {row['finding']} {row['remedy']}", settings)
-    pairs = read_table(folder / "check_pairs.tsv")
-    same = pairs[pairs["verdict"] == SAME] if len(pairs) else pairs
-    alike = dict.fromkeys(zip(same["participant_id"].astype(str), same["other"].astype(str), strict=True))
-    return dataclasses.replace(cohort, alike=tuple(alike))
+    return dataclasses.replace(cohort, alike=people_alike(read_table(folder / "check_pairs.tsv")))
+
+
+def people_alike(pairs: pd.DataFrame) -> tuple[tuple[str, str], ...]:
+    """People who share a scan, and therefore a fold."""
+    same = pairs[pairs["verdict"] == SAME].astype(str)
+    return tuple(dict.fromkeys(zip(same["participant_id"], same["other"], strict=True)))

@@ -13,7 +13,6 @@ A score for each fold, families kept together, and a search over the exponent an
 from __future__ import annotations
 
 import dataclasses
-import math
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
@@ -29,7 +28,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, validate_dat
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome import CLIP_TOLERANCE, pearson_connectivity, spectral_power
-from fcpower_bids.core.edges import ROUNDING, edge_count, rebuild_matrix, vectorise_edges
+from fcpower_bids.core.edges import ROUNDING, edge_count, vectorise_edges
 from fcpower_bids.core.folds import RECOMMENDED, deal_families, family_numbers
 from fcpower_bids.core.kernels import normalise_rows
 from fcpower_bids.core.krr import fit_weights, kernel_ridge
@@ -182,25 +181,17 @@ def _normalise(features: FloatArray) -> FloatArray:
     return normalise_rows(features, keep_constant=True)
 
 
-EXPECTED = {
-    "matrices": "Connectomes must be an array (n, P, P)",
-    "series": "Series must be n arrays (T, P)",
-    "edges": "Vectors of edges must be an array (n, P (P - 1) / 2)",
-}
-CHOICES = {"input": tuple(EXPECTED), "output": ("edges", "matrices"), "order": ("upper", "lower")}
-NILEARN_DIAGONAL = 0.5**0.5
-"""Value of the ones of a diagonal in nilearn's vectors."""
+EXPECTED = {"matrices": "Connectomes must be an array (n, P, P)", "series": "Series must be n arrays (T, P)"}
+CHOICES = {"input": tuple(EXPECTED), "output": ("edges", "matrices")}
 
 
 class SpectralPower(TransformerMixin, BaseEstimator):
     """FC^alpha of every connectome by itself; nothing is learned from other people (the paper, Equation 1).
 
-    `output`: "edges" (one triangle times sqrt(2), what a regression wants) or "matrices". `tolerance`: eigenvalues up
-    to this share of the largest are outside the range of the matrix and stay 0. `input` of each scan: "matrices"
-    (P, P); "series" (T, P), whose Pearson correlation is taken; or "edges" (P (P - 1) / 2,), correlations without
-    weights, as ``ConnectivityMeasure(kind="correlation", vectorize=True, discard_diagonal=True)`` of nilearn gives
-    them. `order`: the triangle that vectors of edges are, row by row, of input and output: "upper", that of
-    ``numpy.triu_indices(P, 1)``, or "lower", nilearn's. After `fit`: `n_parcels_`.
+    `output`: "edges" (the triangle of ``numpy.triu_indices(P, 1)`` times sqrt(2), what a regression wants) or
+    "matrices". `tolerance`: eigenvalues up to this share of the largest are outside the range of the matrix and stay
+    0. `input` of each scan: "matrices" (P, P), or "series" (T, P), whose Pearson correlation is taken. After `fit`:
+    `n_parcels_`.
 
     nilearn's `ConnectivityMeasure` shrinks by default (Ledoit-Wolf), which flattens the spectrum already; give it
     ``cov_estimator=EmpiricalCovariance()``.
@@ -212,13 +203,11 @@ class SpectralPower(TransformerMixin, BaseEstimator):
         output: str = "edges",
         tolerance: float = CLIP_TOLERANCE,
         input: str = "matrices",
-        order: str = "upper",
     ) -> None:
         self.alpha = alpha
         self.output = output
         self.tolerance = tolerance
         self.input = input
-        self.order = order
 
     def fit(self, X: Collection[ArrayLike], y: Any = None) -> SpectralPower:
         """Remember the number of parcels of the first of n scans."""
@@ -240,10 +229,7 @@ class SpectralPower(TransformerMixin, BaseEstimator):
             if len(connectome) != n:
                 raise ValueError(f"Connectomes of {len(connectome)} parcels do not fit a transform of {n}.")
             power = spectral_power(connectome, self.alpha, self.tolerance)
-            if self.output == "edges":
-                power = np.asarray(vectorise_edges(power), dtype=np.float64)
-                power = power if self.order == "upper" else power[_from_upper(n)]
-            raised[row] = power
+            raised[row] = vectorise_edges(power) if self.output == "edges" else power
         return raised
 
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[np.object_]:
@@ -255,8 +241,7 @@ class SpectralPower(TransformerMixin, BaseEstimator):
         names = [f"x{i}" for i in range(n)] if input_features is None else list(map(str, np.asarray(input_features)))
         if len(names) != n:
             raise ValueError(f"{len(names)} names do not fit {n} parcels.")
-        first, second = np.triu_indices(n, 1) if self.order == "upper" else np.tril_indices(n, -1)
-        return np.array([f"{names[i]}--{names[j]}" for i, j in zip(first, second, strict=True)], dtype=object)
+        return np.array([f"{names[i]}--{names[j]}" for i, j in zip(*np.triu_indices(n, 1), strict=True)], dtype=object)
 
     def _connectomes(self, X: Collection[ArrayLike]) -> Iterator[FloatArray]:
         """Yield the connectomes (P, P) of all scans."""
@@ -265,25 +250,15 @@ class SpectralPower(TransformerMixin, BaseEstimator):
             raise ValueError(f"{wanted}(0,).")
         for scan in X:
             values = np.asarray(scan, dtype=np.float64)
-            if values.ndim != 2 - (self.input == "edges") or (self.input == "matrices" and len(set(values.shape)) > 1):
+            if values.ndim != 2 or (self.input == "matrices" and len(set(values.shape)) > 1):
                 raise ValueError(f"{wanted}{getattr(X, 'shape', values.shape)}.")
-            if self.input == "series":
-                values = pearson_connectivity(values)
-            elif self.input == "edges":
-                n_parcels = (1 + math.isqrt(1 + 8 * values.size)) // 2
-                if self.order == "lower" and edge_count(n_parcels) == values.size:
-                    diagonal = values[np.cumsum(np.arange(1, n_parcels)) - 1]
-                    if n_parcels > 3 and np.allclose(diagonal, NILEARN_DIAGONAL, rtol=0, atol=1e-9):
-                        raise ValueError("These vectors hold the diagonal too; make them with discard_diagonal=True.")
-                    values = values[np.argsort(_from_upper(n_parcels))]
-                values = np.asarray(rebuild_matrix(values, diagonal=1.0, weighted=False))
-            else:
+            if self.input == "matrices":
                 _check_correlations(values)
-            yield values
+            yield pearson_connectivity(values) if self.input == "series" else values
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array, tags.input_tags.three_d_array = self.input == "edges", self.input != "edges"
+        tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
         tags.requires_fit = False
         return tags
 
@@ -304,9 +279,3 @@ def _check_correlations(matrix: FloatArray) -> None:
         )
     if np.nanmax(np.abs(matrix - matrix.T), initial=0.0) > ROUNDING:
         raise ValueError("The two halves of a connectome differ, so it is no matrix of correlations.")
-
-
-def _from_upper(n_parcels: int) -> NDArray[np.intp]:
-    """Where the edges of the lower triangle, row by row, stand in the upper one."""
-    first, second = np.tril_indices(n_parcels, -1)  # the edge (second, first) of the upper triangle
-    return second * n_parcels - second * (second + 1) // 2 + first - second - 1

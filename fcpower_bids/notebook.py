@@ -124,10 +124,10 @@ class LoadedCohort:
     @cached_property
     def groups(self) -> NDArray[np.str_]:
         """Groups that stay together (n,): families, and people who seem to share a scan; else everyone is their own."""
-        from fcpower_bids.check import check_cohort  # only groups need it
+        from fcpower_bids.check import check_cohort, people_alike  # only groups need it
 
         names = sorted(set(self.names))
-        alike = list(check_cohort(self._cohort, self._settings)[1])
+        alike = list(people_alike(check_cohort(self._cohort, self._settings)["check_pairs"].frame))
         joined = join_families(self._labels(self._settings.group.family_column, "family", names), names, alike)
         of_person = dict(zip(names, names if joined is None else joined.tolist(), strict=True))
         return np.array([of_person[name] for name in self.names])

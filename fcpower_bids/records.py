@@ -220,8 +220,7 @@ class Cohort:
     embedding_facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     # (P, 3), or None: where the parcels are, in mm; rows of NaN for parcels without voxels, None where nothing is known
     centroids: np.ndarray | None = None
-    # people with scans (``scanned``), in the phenotype tables (``phenotypes``), in both (``matched``), and those of the
-    # latter whose names match only without leading zeros (``renamed``)
+    # people with scans (``scanned``), in the phenotype tables (``phenotypes``) and in both (``matched``)
     joined: Mapping[str, int] = field(default_factory=dict)
     # by the names of ``embeddings``, per scan: whether the encoder was trained on it or its person, as in
     # `fcpower_bids.encoders.checkpoints`

@@ -25,7 +25,7 @@ from tests.running import run_app, run_group
 SOUND, SAME = 3, 0.02
 """People who are left as they are, and the difference of FC below which it is unchanged."""
 FC = "_stat-pearsoncorrelation_relmat"
-CHOICES = ("--min-time", "0", "--drop-people-missing", "1", "--analyses", "spectrum_geometry", "--quiet")
+CHOICES = ("--min-time", "0", "--analyses", "spectrum_geometry", "--quiet")
 
 
 def digit(path, _):
@@ -289,6 +289,6 @@ def test_twenty_sound_cohorts_are_not_accused():
     accused = 0
     for seed in range(20):
         settings = choose(targets=("age", "score", "patient"), nprocs=1)
-        tables, _ = check_cohort(in_memory(draw_series(16, seed=seed), seed), settings)
+        tables = check_cohort(in_memory(draw_series(16, seed=seed), seed), settings)
         accused += bool((tables["check"].frame["level"] != "note").any())
     assert accused <= 1

@@ -42,10 +42,10 @@ def group(study, *options):
 
 def predict(model, out, *words):
     """The exit code of ``predict``; a model of few people need not have skill."""
-    return main(["predict", str(model), str(out), "--accept-no-skill", *map(str, words)])
+    return main(["predict", str(model), str(out), *map(str, words)])
 
 
-SAVE = ["--save-models", "--accept-no-skill"]
+SAVE = ["--save-models", "--any-skill"]
 
 
 @pytest.fixture(scope="module")

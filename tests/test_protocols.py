@@ -192,7 +192,6 @@ CLASHES = {
         ("--penalties -1 1", "penalties must be"),
         ("--nbs-threshold 0", "nbs_threshold 0.0 is a size of t"),
         ("--folds-file {folds} --site-column site --sites hold-out", "both say who is tested"),
-        ("--accept-no-skill", "is about the models of --save-models"),
         ("--site-column site --sites combat --save-models", "writes models of features as they are"),
         ("--name models", "--name models must be"),
     ],

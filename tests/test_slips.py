@@ -165,12 +165,12 @@ def test_a_slip_on_the_page_of_the_cohort_is_said_and_fails_the_command(cohort, 
 
 
 def test_a_slip_in_a_prediction_for_new_scans_blames_no_scan(cohort, capsys, monkeypatch):
-    assert run_group(cohort, capsys, "--save-models", "--accept-no-skill")[0] == 0
+    assert run_group(cohort, capsys, "--save-models", "--any-skill")[0] == 0
     model = next((cohort.output_dir / "group" / "models").glob("*_model"))
     for path in cohort.output_dir.rglob("*_qc.tsv"):  # sound, so that the slip is reached
         write_table(path, read_table(path).assign(volumes=40, dummy_volumes=0, censored_volumes=0))
     monkeypatch.setattr("fcpower_bids.clinic.predict.predict_from_arrays", shape_slip)
-    assert main(["predict", str(model), str(cohort.output_dir), "--accept-no-skill"]) == 5
+    assert main(["predict", str(model), str(cohort.output_dir)]) == 5
     assert "Internal error, please report it with logs/crashes/predict_sub-" in (told := capsys.readouterr().out)
     assert "(ValueError: matmul" in told
     (table,) = (

@@ -273,37 +273,22 @@ def build_once(targets: FloatArray | TargetBuilder) -> FloatArray | TargetBuilde
 
 def _read_target(table: pd.DataFrame, name: str) -> Target:
     column = column_of(table, name)
-    known = column.dropna()
-    if not len(known):
+    classes = sorted(column.dropna().unique().tolist())
+    if not classes:
         raise Unfit(f"The target '{name}' is missing for everyone who takes part.")
-    classes = sorted(known.unique().tolist())
     if len(classes) == 1:
         raise Unfit(f"The target '{name}' is constant ({classes[0]}): there is nothing to predict.")
     if len(classes) == 2:
         encoded = encode_binary(column.astype(object).where(column.notna(), None).to_numpy())
         return Target(name, encoded[:, None], str(classes[1]))
-    if not pd.api.types.is_numeric_dtype(column):
-        raise Unfit(f"The target '{name}' has {len(classes)} classes; only numbers or two classes can be predicted.")
-    return Target(name, _finite(column, name)[:, None])
+    return Target(name, column.to_numpy(dtype=float, na_value=np.nan)[:, None])
 
 
 def _read_composite(table: pd.DataFrame, name: str, columns: Sequence[str]) -> Target:
-    if len(columns) < 2 or not all(columns):
-        raise Unfit(f"The composite '{name}={','.join(columns)}' needs two columns or more, as in NAME=COLUMN,COLUMN.")
-    measures = []
-    for column in columns:
-        values = column_of(table, column)
-        if not pd.api.types.is_numeric_dtype(values) or values.nunique() < 2:
-            raise Unfit(f"The column '{column}' of the composite '{name}' is not numeric, or does not vary.")
-        measures.append(_finite(values, column))
-    return Target(name, np.column_stack(measures))
-
-
-def _finite(column: pd.Series, name: str) -> FloatArray:
-    values = column.to_numpy(dtype=float, na_value=np.nan)
-    if np.isinf(values).any():
-        raise Unfit(f"The column '{name}' has infinite values; correct them or mark them as missing (n/a).")
-    return values
+    measures = [column_of(table, column) for column in columns]
+    if still := next((column.name for column in measures if column.nunique() < 2), None):
+        raise Unfit(f"The column '{still}' of the composite '{name}' does not vary among those who take part.")
+    return Target(name, np.column_stack([column.to_numpy(dtype=float, na_value=np.nan) for column in measures]))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ OURS = ("logs", "sourcedata", "group", "corpus", "encoder")
 """Folders of the output, whichever level makes them."""
 TAKEN = ("models", "predicted", "index")
 """Names in ``group/``, and of pages, that no results can have."""
-SHARES = ("min_coverage", "drop_parcels_missing_in", "drop_people_missing", "held_out", "shrink_to_identity")
+SHARES = ("min_coverage", "held_out", "shrink_to_identity")
 POSITIVE = (
     *("repeats", "folds", "inner_folds", "batch_size", "window", "filter_order"),
     *("devices", "omp_nthreads"),
@@ -188,7 +188,5 @@ def _group(settings: Settings) -> Iterator[str]:
         yield f"--equal-minutes cuts scans, and {embedded[0]} is known of whole scans only. Leave out one of them."
     if group.save_models and group.sites not in (PERMUTE, HOLD_OUT):
         yield "--save-models writes models of features as they are. Leave out --sites."
-    if group.accept_no_skill and not group.save_models:
-        yield "--accept-no-skill is about the models of --save-models. Give both, or leave it out."
     if group.nbs_threshold is not None and group.nbs_threshold <= 0:
         yield f"nbs_threshold {group.nbs_threshold} is a size of t and must be above 0."

@@ -308,7 +308,13 @@ def _unknown_option(parser: argparse.ArgumentParser, item: str, level: str) -> s
     return f"There is no option {item}." + (f" Did you mean {close[0]}?" if close else " See fcpower_bids --help.")
 
 
-GONE = frozenset({"accept_unproven", "checkpoint_every", "microbatch"})
+GONE = frozenset(
+    {
+        *("accept_no_skill", "accept_unproven", "checkpoint_every", "microbatch"),
+        *("drop_parcels_missing_in", "drop_people_missing", "encoder_aux", "accept_encoder_licence"),
+        *("allow_missing_parcels", "dataset_name", "roi_labels"),
+    }
+)
 """Keys of records of earlier versions, which are decided without the user now."""
 
 

@@ -368,12 +368,12 @@ def save_models(cohort: Cohort, settings: Settings, attempts: Attempts) -> None:
                 say(f"Model: {path}", settings)
 
 
-def refuse_without_skill(facts: Mapping[str, Any], accepted: bool) -> None:
-    """Refuse a model without skill, unless it is asked for by name. Raises DatasetError."""
-    if facts["Skill"]["Found"] or accepted:
-        return
-    remedy = "do not use it" if was_tested(facts["Skill"]) else "test it (--analyses prediction, --permutations 1000)"
-    raise DatasetError(f"{say_in_full(facts)}: {remedy}, or take it as it is with --accept-no-skill.")
+def refuse_without_skill(facts: Mapping[str, Any]) -> None:
+    """Refuse a model without skill. Raises DatasetError."""
+    if not facts["Skill"]["Found"]:
+        tested = was_tested(facts["Skill"])
+        remedy = "do not use it" if tested else "test it (--analyses prediction, --permutations 1000)"
+        raise DatasetError(f"{say_in_full(facts)}: {remedy}.")
 
 
 def write_model(
@@ -383,7 +383,7 @@ def write_model(
     path = model_path(settings.results / "models", target, representation)
     try:
         model = fit_final_model(cohort, settings, target, representation, tested)
-        refuse_without_skill(model.facts, settings.group.accept_no_skill)
+        refuse_without_skill(model.facts)
     except FcPowerError:
         if path.is_dir():  # of other people, data or choices, as it could not be made now
             shutil.rmtree(path)

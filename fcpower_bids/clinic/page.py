@@ -39,9 +39,8 @@ def write_prediction_pages(
     command: Callable[[str], str] = lambda person: "",
 ) -> tuple[list[Path], list[str]]:
     """Write ``sub-LABEL_MODEL.html`` for every person of a table of predictions; say of each that failed why."""
-    about: dict[str, Any] = {"card": card_of(facts, model), "evidence": say_evidence(facts["Skill"])}
+    about: dict[str, Any] = {"card": card_of(facts, model), "target": facts["Target"]}
     about |= {"trust": say_trust(facts), "limits": say_limits(facts)}
-    about |= {"target": facts["Target"], "alarm": "" if facts["Skill"]["Found"] else say_skill(facts)}
     pages, broken = [], []
     for person, rows in frame.groupby("participant_id", sort=True):
         try:
@@ -72,8 +71,7 @@ def answer_person(rows: Sequence[Row], compared: pd.DataFrame, facts: Mapping[st
         return {"level": "stop", "headline": "There is no prediction.", "sentences": [], "scans": scans}
     guess = fmean(row["prediction"] for row in done)
     low, high = ends_of(guess, facts)
-    # the sentence about the skill of the model heads the page
-    warnings = [str(row["warning"]).removeprefix(say_skill(facts)).strip() for row in done]
+    warnings = [row["warning"] for row in done]
     sentences = [warning for warning in dict.fromkeys(warnings) if warning]
     width, values, apart = high - low, [row["prediction"] for row in done], list[str]()
     if len(done) > 1:
@@ -86,9 +84,7 @@ def answer_person(rows: Sequence[Row], compared: pd.DataFrame, facts: Mapping[st
     sentences += apart
     named = len(scans) > 1
     sentences += [f"{scan['title']}: " * named + scan["unusual"] for scan in scans if scan["unusual"]]
-    doubtful = (
-        any(warnings) or len(apart) > 1 or any(row["quality"] == CAUTION for row in done) or not facts["Skill"]["Found"]
-    )
+    doubtful = any(warnings) or len(apart) > 1 or any(row["quality"] == CAUTION for row in done)
     answer = {"level": "caution" if doubtful else "ok", "headline": say_result(guess, low, high, facts)}
     return answer | {"sentences": sentences, "scans": scans}
 
@@ -133,7 +129,7 @@ def possible_classes(score: float, facts: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def say_skill(facts: Mapping[str, Any]) -> str:
-    """The sentence that heads a page; that of a model without skill comes before everything."""
+    """Whether the model does better than a guess, in a sentence."""
     skill, guess = facts["Skill"], f"guessing the average {facts['Target']}"
     if facts["PositiveClass"] is not None:
         guess = "guessing by the share of each class"

@@ -18,14 +18,7 @@ from scipy.special import bdtr
 from fcpower_bids.analyses.features import FC, FC_POWER
 from fcpower_bids.clinic.fit import UNUSUAL, FinalModel, load_model, refuse_without_skill, scan_digest, telling_edges
 from fcpower_bids.clinic.page import PREDICTED as DONE
-from fcpower_bids.clinic.page import (
-    SIGNIFICANT,
-    ends_of,
-    possible_classes,
-    say_in_full,
-    say_skill,
-    write_prediction_pages,
-)
+from fcpower_bids.clinic.page import SIGNIFICANT, ends_of, possible_classes, say_in_full, write_prediction_pages
 from fcpower_bids.cohort.feature_choice import differences
 from fcpower_bids.cohort.inclusion import CAUTION, NO_SESSION, SOUND, UNUSABLE, Connectome, cautions_of, read_quality
 from fcpower_bids.cohort.people import Source, load_people, tables_of
@@ -177,7 +170,6 @@ def predict_scans(
     output_dir: Path,
     participants: Collection[str] = (),
     phenotypes: Path | None = None,
-    accept_no_skill: bool = False,
     command: Callable[[str], str] = lambda person: "",
 ) -> Predictions:
     """Apply a model to every scan of its atlas in outputs of the participant level, and write the table.
@@ -188,7 +180,7 @@ def predict_scans(
     """
     model = load_model(path)
     facts = model.facts
-    refuse_without_skill(facts, accept_no_skill)
+    refuse_without_skill(facts)  # earlier versions wrote such models
     wanted = {f"sub-{label.removeprefix('sub-')}" for label in participants}
     scans, outside = _choose(facts, output_dir, wanted)
     sessions = [(scan.participant, scan.session) for scan in scans]
@@ -304,11 +296,10 @@ def _attempt(
     except Exception as error:
         reason, state = explain(error, output_dir, f"predict_{name}"), BROKEN
     else:
-        alarm = "" if facts["Skill"]["Found"] else f"{say_skill(facts)} "
         warning = f"Treat with caution: {'; '.join(applied.warnings)}." if applied.warnings else ""
         row |= _refused(name, scan.participant, scan.session, "", DONE)
         row |= {key: getattr(applied, key) for key in ("prediction", "low", "high", "similarity")}
-        row |= {"warning": f"{alarm}{warning}".rstrip(), "classes": " or ".join(applied.classes)}
+        row |= {"warning": warning, "classes": " or ".join(applied.classes)}
         row |= {"inside_range": not applied.warnings, "in_training": seen, "differences": "; ".join(named)}
         return row | {"minutes": quality.seconds / 60, "mean_fd": quality.mean_fd}, applied.compared
     return row | _refused(name, scan.participant, scan.session, reason, state), ()
@@ -383,8 +374,8 @@ def say_predictions(predictions: Predictions, say: Callable[[str], None]) -> Non
     say(f"{say_in_full(facts)}.")
     noted: list[tuple[str, str]] = []
     for row in frame.itertuples():
-        warning = str(row.warning or "").removeprefix(say_skill(facts)).strip()
-        notes = [f"not predicted. {row.reason!s}"] if row.state != DONE else [warning] if warning else []
+        warning = [str(row.warning)] if row.warning else []
+        notes = [f"not predicted. {row.reason!s}"] if row.state != DONE else warning
         notes += [f"the scan itself calls for caution. {row.cautions!s}"] if row.quality == CAUTION else []
         noted += [(str(row.scan), note) for note in notes]
     for (scan, note), *others in group_alike(noted, itemgetter(1)):

@@ -112,7 +112,7 @@ def load_cohort(settings: Settings) -> Cohort:
     rows += copies + left_out
     places = [(scan[0].connectome.participant, scan[0].connectome.session) for scan in scans]
     missing = np.stack([edges.missing[[run.place for run in scan]].any(axis=0) for scan in scans])
-    kept_scans, kept_parcels, left_out = choose_parcels(missing, places, edges.parcels, settings.group)
+    kept_scans, kept_parcels, left_out = choose_parcels(missing, places, edges.parcels)
     rows += left_out
     scans = list(compress(scans, kept_scans))
     parcels = tuple(compress(edges.parcels, kept_parcels))
@@ -152,11 +152,6 @@ def load_cohort(settings: Settings) -> Cohort:
     if several := sum(len(scan) > 1 for scan in scans):
         scans_have = "scan has" if several == 1 else "scans have"
         notes.append(f"{several} {scans_have} several runs, combined by '{combination_of(settings)}' (--preset).")
-    if unknown := sum(not all(run.quality.volumes > 0 for run in scan) for scan in scans):
-        notes.append(
-            f"The volumes of {unknown} scans are not known: where their people have several, all of these weigh the "
-            "same."
-        )
     reference, about_reference = _read_reference(chosen, parcels, {*edges.contents}, settings)
     notes += [*about_reference, *facts.notes, *about_folds, *about_series]
     notes += [*phenotypes.notes, *columns.notes, *describe_sets(settings.group)]
@@ -182,7 +177,7 @@ def load_cohort(settings: Settings) -> Cohort:
         reference=reference,
         cleaning=cleaning_of(chosen),
         joined={
-            **count_people(phenotypes.frame.index, people, phenotypes.renamed),
+            **count_people(phenotypes.frame.index, people),
             **{
                 f"{WITH}{name}": int(columns.frame[name].notna().sum())
                 for name in columns.targets
@@ -235,8 +230,8 @@ def _read_reference(
 def check_phenotypes(settings: Settings, scanned: Scanned) -> None:
     """Read the phenotype tables, and refuse those that do not fit the people who are scanned. Raises DatasetError."""
     phenotypes = load_phenotypes(settings, scanned)
+    count_people(phenotypes.frame.index, scanned)
     _columns_of(phenotypes, list(scanned), settings.group)
-    count_people(phenotypes.frame.index, scanned, phenotypes.renamed)
 
 
 def check_names(settings: Settings) -> None:
@@ -248,28 +243,26 @@ def check_names(settings: Settings) -> None:
         raise DatasetError("\n".join(problems))
 
 
-def count_people(tables: Collection[str], people: Collection[str], renamed: int) -> dict[str, int]:
+def count_people(tables: Collection[str], people: Collection[str]) -> dict[str, int]:
     """Count the people with scans, in the tables, and in both. Raises DatasetError."""
     named = {str(name) for name in tables}
     matched = len(named & set(people))
-    counts = {"scanned": len(people), "phenotypes": len(named), "matched": matched, "renamed": renamed}
     if named and matched < FEWEST_MATCHED * min(len(people), len(named)):
         raise DatasetError(
             f"{len(people)} people have scans and {len(named)} are in the phenotype tables, but only {matched} are in "
             f"both (scans such as {min(set(people) - named)}, tables such as {min(named - set(people))}). Correct "
             "the participant_id."
         )
-    return counts
+    return {"scanned": len(people), "phenotypes": len(named), "matched": matched}
 
 
 def describe_join(counts: Mapping[str, int]) -> str:
     """``172 people with scans, 172 in the phenotype tables, 72 in both, 70 of them with age``."""
     known = {name: n for name, n in counts.items() if name.startswith(WITH)}
     fewer = [f"{n} of them {name}" for name, n in known.items() if n < counts["matched"]]
-    some = fewer if len(fewer) <= 3 else [*fewer[:2], f"and fewer than all have {len(fewer) - 2} more"]
     word = "person" if counts["scanned"] == 1 else "people"
     people = f"{counts['scanned']} {word} with scans, {counts['phenotypes']} in the phenotype tables"
-    return ", ".join([people, f"{counts['matched']} in both", *some])
+    return ", ".join([people, f"{counts['matched']} in both", *([name_some(fewer, 3)] if fewer else [])])
 
 
 def sessions_of(scans: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
@@ -313,11 +306,6 @@ def _choose_recordings(
 
 def _columns_of(phenotypes: Phenotypes, people: Collection[str], settings: Group) -> Columns:
     there = set(phenotypes.frame.index)
-    if len(there) and there.isdisjoint(people):
-        raise DatasetError(
-            f"No participant of the phenotype tables (such as {min(there)}) has scans (such as {min(people)}). "
-            "Correct the participant_id in the tables."
-        )
     frame = phenotypes.frame.loc[[person for person in people if person in there]]
     columns = resolve_columns(phenotypes, frame, settings)
     codes = tuple(row for row in phenotypes.rows if row.participant_id in set(people))
@@ -356,13 +344,7 @@ def load_folds(settings: Group, people: Collection[str]) -> tuple[pd.DataFrame |
         raise DatasetError(
             f"{path} names no person with a scan here (it names {absent[0]}). Correct {PERSON_ID} there."
         )
-    notes = [f"{len(absent)} people of {path.name} have no scan here, such as {absent[0]}."] if absent else []
-    if names:
-        example = next(iter(names))
-        notes.append(
-            f"{len(names)} people of {path.name} are called otherwise than their scans ({example}, {names[example]})."
-        )
-    return frame, notes
+    return frame, [f"{len(absent)} people of {path.name} have no scan here, such as {absent[0]}."] if absent else []
 
 
 def _roles(table: pd.DataFrame, path: Path) -> pd.DataFrame:

@@ -35,16 +35,11 @@ def choose_connectomes(connectomes: Sequence[Connectome], settings: Settings) ->
     if len({connectome.space for connectome in kept}) > 1:
         counts = _count(connectome.space for connectome in kept)
         raise DatasetError(f"{folder} has FC in several spaces: {counts}. Name one with --space.")
-    tasks = sorted({connectome.entity("task") or "(none)" for connectome in kept})
-    if len(tasks) > 1:
-        if not any(condition.key == "task" for condition in read_filters(settings)):
-            counts = _count(connectome.entity("task") or "(none)" for connectome in kept)
-            raise DatasetError(
-                f"{folder} has FC of several tasks: {counts}. Name one with --task-id; several names are combined "
-                "like runs."
-            )
-        notes.append(
-            f"The tasks {', '.join(tasks)} of one session are combined like runs, as --task-id names them all."
+    tasks = [connectome.entity("task") or "(none)" for connectome in kept]
+    if len(set(tasks)) > 1 and not any(condition.key == "task" for condition in read_filters(settings)):
+        raise DatasetError(
+            f"{folder} has FC of several tasks: {_count(tasks)}. Name one with --task-id; several names are combined "
+            "like runs."
         )
     seen: dict[Hashable, Connectome] = {}
     for connectome in kept:  # two files of one acquisition (two resolutions, say) would count a recording twice
@@ -155,12 +150,6 @@ def _letters(text: str) -> str:
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
-OTHER_ATLAS = (
-    " Unless they are of one parcellation at several resolutions, parcels of one name lie elsewhere in some of them: "
-    "run the participant level for all with one file."
-)
-
-
 def check_alike(connectomes: Sequence[Connectome]) -> list[str]:
     """Check that all connectomes were made alike, and return notes on harmless differences. Raises DatasetError."""
     _same(connectomes, "confound strategy", lambda connectome: connectome.facts.get("NuisanceStrategy"))
@@ -178,15 +167,13 @@ def check_alike(connectomes: Sequence[Connectome]) -> list[str]:
             f"The exponents of FC^alpha differ between people: {counts}. Run the participant level for all with one "
             "--alpha."
         )
-    made_with = (
-        ("participant-level settings", lambda facts: facts.get("ConfigurationHash", "unknown"), ""),
-        ("versions", lambda facts: facts.get("SoftwareVersion", "unknown"), ""),
-        ("files of the atlas", lambda facts: facts.get("Atlas", {}).get("Sha256", "unknown"), OTHER_ATLAS),
-    )
-    for words, fact, caution in made_with:
-        values = [str(fact(connectome.facts))[:12] for connectome in connectomes]
-        if len(set(values)) > 1:
-            notes.append(f"The recordings were made with {len(set(values))} {words}: {_count(values)}.{caution}")
+    files = [str(connectome.facts.get("Atlas", {}).get("Sha256", "unknown"))[:12] for connectome in connectomes]
+    if len(set(files)) > 1:
+        notes.append(
+            f"The recordings were made with {len(set(files))} files of the atlas: {_count(files)}. Unless they are of "
+            "one parcellation at several resolutions, parcels of one name lie elsewhere in some of them: run the "
+            "participant level for all with one file."
+        )
     return notes
 
 

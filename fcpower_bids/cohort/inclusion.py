@@ -32,7 +32,7 @@ from fcpower_bids.outputs.dataset import (
 from fcpower_bids.outputs.tables import is_cut_short, read_json, series_file
 from fcpower_bids.records import Entities, Output, label_order, space_of
 from fcpower_bids.schema import MISSING, TABLES
-from fcpower_bids.settings import Group, Settings
+from fcpower_bids.settings import Settings
 
 POWER = re.compile(r"power[0-9p]+")
 NO_SESSION = "n/a"
@@ -224,6 +224,8 @@ COUNTED = RECORDING, PERSON, PARCEL, VALUE, TARGET = "recording", "person", "par
 CODE, DECISION = "code", "decision"
 """What leaves nobody out: a value that was read as missing, and a row of ``exclude.tsv`` about who is not here."""
 FEWEST_PARCELS = 3
+MOST_MISSING = 0.1
+"""Share of the scans that may lack a parcel, and of the others that a scan may lack."""
 FIGURES = {
     "seconds_kept": "SecondsUsed",
     "kept_volumes": "NumberOfVolumesUsed",
@@ -361,14 +363,10 @@ def cautions_of(connectome: Connectome) -> list[str] | None:
         return None
     name, numbers = connectome.beside(QUALITY).name, dict[str, float]()
     for key in JUDGED if row else ():
-        if key not in row:
-            raise DatasetError(f"{name} lacks the column {key}: run the participant level again.")
         try:
             numbers[key] = math.nan if row[key] in MISSING else float(row[key])
-        except ValueError:
-            raise DatasetError(
-                f"{name} has '{row[key]}' for {key}, which is no number: run the participant level again."
-            ) from None
+        except (KeyError, ValueError):
+            raise DatasetError(f"{name} has no number for {key}: run the participant level again.") from None
     if row:
         numbers["mask_dice"] = number_of(row.get("mask_dice"))  # of scans alone that are in the template's space
     empty = [str(node) for key in WITHOUT_VALUE for node in facts.get(key, [])]
@@ -416,31 +414,30 @@ def exclude(connectomes: Sequence[Connectome], reasons: Sequence[str]) -> tuple[
 
 
 def choose_parcels(
-    missing: NDArray[np.bool_], scans: Sequence[tuple[str, str]], parcels: Sequence[str], settings: Group
+    missing: NDArray[np.bool_], scans: Sequence[tuple[str, str]], parcels: Sequence[str]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], list[Exclusion]]:
-    """Choose scans (n,) and parcels (P,) by the rules of docs/phenotypes.md; missing (n, P). Raises DatasetError."""
-    common = missing.mean(axis=0) <= settings.drop_parcels_missing_in
+    """Choose scans (n,) and parcels (P,): what many scans lack, who lacks many, what one still lacks; missing (n, P).
+
+    Raises DatasetError.
+    """
+    common = missing.mean(axis=0) <= MOST_MISSING
     lacking = missing[:, common].mean(axis=1) if common.any() else np.zeros(len(missing))
-    kept_scans = lacking <= settings.drop_people_missing
+    kept_scans = lacking <= MOST_MISSING
     kept_parcels = common & ~missing[kept_scans].any(axis=0)
     if not kept_scans.any() or kept_parcels.sum() < FEWEST_PARCELS:
         raise DatasetError(
-            f"Missing parcels leave {int(kept_scans.sum())} scans and {int(kept_parcels.sum())} parcels. Raise "
-            "drop_parcels_missing_in or lower drop_people_missing, or use another atlas."
+            f"Missing parcels leave {int(kept_scans.sum())} scans and {int(kept_parcels.sum())} parcels. Use another "
+            "atlas, or leave out the recordings that lack most (--exclude-file)."
         )
     rows = []
     for name, share, seldom, kept in zip(parcels, missing.mean(axis=0), ~common, kept_parcels, strict=True):
         if not kept:
-            why = f"more than drop_parcels_missing_in {100 * settings.drop_parcels_missing_in:g} %"
-            why = why if seldom else "and what a scan lacks is not filled in"
+            why = f"more than {100 * MOST_MISSING:g} %" if seldom else "and what a scan lacks is not filled in"
             reason = f"{name}: {100 * share:.1f} % of the scans lack it, {why}"
             rows.append(Exclusion(NO_SESSION, NO_SESSION, PARCEL, reason))
     for (participant, session), share, kept in zip(scans, lacking, kept_scans, strict=True):
         if not kept:
-            reason = (
-                f"lacks {100 * share:.1f} % of the parcels, more than drop_people_missing "
-                f"{100 * settings.drop_people_missing:g} %"
-            )
+            reason = f"lacks {100 * share:.1f} % of the parcels, more than {100 * MOST_MISSING:g} %"
             rows.append(Exclusion(participant, session, RECORDING, reason))
     return kept_scans, kept_parcels, rows
 

@@ -152,7 +152,6 @@ class Phenotypes:
     conflicts: Mapping[str, str] = field(default_factory=dict)
     rows: tuple[Exclusion, ...] = ()  # codes for missing values, and sessions without a row, per person
     notes: tuple[str, ...] = ()  # notes for a reader of the results
-    renamed: int = 0  # people whose id in a table differs from that of their scans
 
 
 def load_phenotypes(settings: Settings, scanned: Scanned) -> Phenotypes:
@@ -224,7 +223,6 @@ def _unite(phenotypes: Sequence[Phenotypes], sites: Collection[str]) -> Phenotyp
         {name: sentence for of_site in phenotypes for name, sentence in of_site.conflicts.items()},
         tuple(row for of_site in phenotypes for row in of_site.rows),
         tuple(note for of_site in phenotypes for note in of_site.notes),
-        sum(of_site.renamed for of_site in phenotypes),
     )
 
 
@@ -279,7 +277,7 @@ def load_people(
         frame, codes = remove_codes(as_numbers(frame), table.hints, missing_values, guess_codes)
         rows += [Exclusion(str(person), NO_SESSION, CODE, f"{table.path.name}: {text}") for person, text in codes]
         cleaned.append(frame)
-    return replace(_merge(tables, cleaned, conflicts), rows=tuple(rows), notes=tuple(notes), renamed=len(matched))
+    return replace(_merge(tables, cleaned, conflicts), rows=tuple(rows), notes=tuple(notes))
 
 
 def read_rows(path: Path, notes: list[str] | None = None) -> pd.DataFrame:
@@ -326,9 +324,7 @@ def _read_table(source: Source, notes: list[str]) -> PeopleTable:
         frame = _rows_of(source.site, frame, path)
     if frame.empty and source.is_given and not source.site:
         raise DatasetError(f"{path} has a header and no people. Fill it in, or leave it out.")
-    if (again := int(frame.duplicated().sum())) > 0:
-        frame = frame.drop_duplicates().reset_index(drop=True)
-        notes.append(f"{path.name} has {again} rows twice, the same in every column; one of each is used.")
+    frame = frame.drop_duplicates().reset_index(drop=True)
     repeated = frame[PERSON][frame[PERSON].duplicated()]
     session = next((str(name) for name in frame.columns if str(name).lower() == SESSION), "")
     if not session and SESSION_WHERE_REPEATED in frame.columns:

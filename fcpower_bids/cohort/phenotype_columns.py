@@ -167,19 +167,13 @@ def _of_no_size(column: pd.Series) -> Iterator[str]:
     """Numbers with which one cannot compute: their squares are too large or vanish, or rounding is all that differs."""
     sizes = column.abs()
     largest, spread = float(sizes.max()), float(column.max() - column.min())
-    if largest > LARGEST:
+    if largest > LARGEST or 0 < largest < SMALLEST or 0 < spread < LEAST_SPREAD * largest:
         place = int(np.nanargmax(sizes))
         value = f"{float(column.iloc[place]):g}"
         yield (
-            f"The column '{column.name}' has {value} for {column.index[place]!s}, which no measurement is. Correct it, "
-            f"or set missing_values {column.name}={value} in --config-file if it means missing."
-        )
-    elif 0 < largest < SMALLEST:
-        yield f"The column '{column.name}' has no value above {largest:g}. Give it in another unit, or leave it out."
-    elif 0 < spread < LEAST_SPREAD * largest:
-        yield (
-            f"The column '{column.name}' varies by {spread:g} around {largest:g}, which is lost in rounding. Give its "
-            "differences, or leave it out."
+            f"The column '{column.name}' cannot be computed with: {column.index[place]!s} has {value}, and its values "
+            "are too large, too small, or alike but for rounding. Correct it, give it in another unit, or set "
+            f"missing_values {column.name}={value} in --config-file if that means missing."
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.arrays import FloatArray
 
 SAME_SIMILARITY, SAME_SCORE = 0.7, 20.0
 """Above both, two scans are one: measured on two cohorts of several sites, 529 scans and 1,068 people."""
@@ -33,24 +32,8 @@ NEITHER = "neither takes part"
 """In the reason why a scan was left out: equal to the bit, as two scans never are; and of two people."""
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two scans, by their rows."""
-
-    first: int
-    second: int
-    similarity: float  # Pearson correlation of their features
-    # the double-centred similarity in robust standard deviations from the median of pairs of different people
-    score: float
-
-
-@dataclass(frozen=True)
-class Swap:
-    """Two people whose scans fit each other's better than their own."""
-
-    pairs: tuple[tuple[int, int], tuple[int, int]]  # the rows that belong together by their similarity
-    crossed: float  # mean score of these pairs
-    named: float  # of the pairs as they are named
+Pair = tuple[int, int]
+"""Two scans, by their rows."""
 
 
 class PairScores:
@@ -70,10 +53,6 @@ class PairScores:
         self.known = spread > 1e-12
         self.values = (centred - middle) / spread if self.known else np.full(centred.shape, np.nan)  # (n, n)
 
-    def pair(self, first: int, second: int) -> Pair:
-        """Two scans with their similarity and score."""
-        return Pair(first, second, float(self.similarity[first, second]), float(self.values[first, second]))
-
     def spread(self, row: int) -> float:
         """1.4826 MAD of the scores of one scan with those of other people; 1 for a scan like most."""
         others = self.values[row, self.different[row]]
@@ -81,40 +60,45 @@ class PairScores:
 
 
 def strange_pairs(scores: PairScores) -> tuple[list[Pair], list[Pair], list[Pair]]:
-    """Pairs of scans of different people that look like one scan, and doubtful ones; the highest score first."""
-    places = np.argwhere(np.triu(scores.different & (scores.values >= STRANGE_SCORE), 1))
-    pairs = sorted((scores.pair(*place) for place in places.tolist()), key=lambda pair: -pair.score)
-    wide = {row: max(1.0, scores.spread(row) / FAR_FROM_MANY) for row in np.unique(places).tolist()}
-    same: list[Pair] = []
-    strange: list[Pair] = []
-    doubtful: list[Pair] = []
-    for pair in pairs:
-        i, j = pair.first, pair.second
+    """Pairs of scans of different people that look like one scan, that stand out, that may; highest scores first."""
+    places = np.argwhere(np.triu(scores.different & (scores.values >= STRANGE_SCORE), 1)).tolist()
+    pairs = sorted(((i, j) for i, j in places), key=lambda pair: -scores.values[pair])
+    wide = {row: max(1.0, scores.spread(row) / FAR_FROM_MANY) for pair in pairs for row in pair}
+    same, strange, doubtful = list[Pair](), list[Pair](), list[Pair]()
+    for i, j in pairs:
         copy = COPY_SHARE * min(scores.values[i, i], scores.values[j, j])  # a scan and itself are as its copy
-        as_one = pair.similarity > SAME_SIMILARITY and pair.score > min(SAME_SCORE, copy)
-        stands_out = pair.score >= STRANGE_SCORE * max(wide[i], wide[j])
+        as_one = scores.similarity[i, j] > SAME_SIMILARITY and scores.values[i, j] > min(SAME_SCORE, copy)
+        stands_out = scores.values[i, j] >= STRANGE_SCORE * max(wide[i], wide[j])
         if as_one or stands_out:
-            (doubtful if not stands_out else same if as_one else strange).append(pair)
+            (doubtful if not stands_out else same if as_one else strange).append((i, j))
     return same, strange, doubtful
 
 
-def swapped_scans(scores: PairScores, sessions: ArrayLike) -> list[Swap]:
-    """People whose scans of two sessions are each other's nearest, crosswise, the clearest first; sessions (n,)."""
+def swapped_scans(scores: PairScores, sessions: ArrayLike) -> list[tuple[Pair, Pair]]:
+    """Of people whose scans of two sessions are each other's nearest, crosswise, the pairs that belong together.
+
+    The clearest first; sessions (n,).
+    """
     times = np.asarray(sessions).astype(str)
-    if not scores.known:
-        return []
-    swaps = []
-    for first, second in combinations(np.unique(times).tolist(), 2):
-        earlier, other = (
-            {int(scores.persons[row]): row for row in np.flatnonzero(times == at)} for at in (first, second)
-        )
-        both = [person for person in earlier if person in other]
-        rows = (np.array([of_person[person] for person in both], dtype=np.intp) for of_person in (earlier, other))
-        swaps += list(_crossed(scores, *rows))
-    return sorted(swaps, key=lambda swap: swap.named - swap.crossed)
+    swaps: list[tuple[float, tuple[Pair, Pair]]] = []
+    for earlier, later in combinations(np.unique(times).tolist(), 2) if scores.known else ():
+        rows = [{int(scores.persons[row]): int(row) for row in np.flatnonzero(times == at)} for at in (earlier, later)]
+        both = sorted(rows[0].keys() & rows[1].keys(), key=list(rows[0]).index)
+        if len(both) < 2:
+            continue
+        first, second = ([of_time[person] for person in both] for of_time in rows)
+        between = scores.values[np.ix_(first, second)]
+        nearest, seen_from = between.argmax(axis=1), between.argmax(axis=0)
+        for a, b in enumerate(nearest.tolist()):
+            crossed, named = between[[a, b], [b, a]], between[[a, b], [a, b]]
+            mutual = a < b and nearest[b] == a and seen_from[b] == a and seen_from[a] == b
+            if mutual and crossed.min() > SWAP_SCORE and crossed.sum() - named.sum() > SWAP_GAIN:
+                pairs = (first[a], second[b]), (first[b], second[a])
+                swaps.append((float(named.sum() - crossed.sum()), pairs))
+    return [pairs for _, pairs in sorted(swaps)]
 
 
-def misnamed_scans(scores: PairScores) -> list[tuple[int, int]]:
+def misnamed_scans(scores: PairScores) -> list[Pair]:
     """Scans far from the others of their person and near one of another person: labels that moved one way."""
     if not scores.known:
         return []
@@ -125,22 +109,6 @@ def misnamed_scans(scores: PairScores) -> list[tuple[int, int]]:
     gain = theirs - np.where(np.isfinite(likeness), likeness, np.inf)  # who has one scan gains nothing
     rows = np.flatnonzero((gain > MISNAMED_GAIN) & (theirs > SWAP_SCORE))
     return [(int(row), int(nearest[row])) for row in rows[np.argsort(-gain[rows], kind="stable")]]
-
-
-def _crossed(scores: PairScores, first: Rows, second: Rows) -> Iterator[Swap]:
-    if len(first) < 2:
-        return
-    between = scores.values[np.ix_(first, second)]
-    nearest, seen_from = between.argmax(axis=1), between.argmax(axis=0)
-    for a, b in enumerate(nearest.tolist()):
-        mutual = nearest[b] == a and seen_from[b] == a and seen_from[a] == b
-        if a >= b or not mutual:
-            continue
-        pairs = ((int(first[a]), int(second[b])), (int(first[b]), int(second[a])))
-        crossed = np.array([scores.pair(*pair).score for pair in pairs])
-        named = np.array([scores.pair(int(first[place]), int(second[place])).score for place in (a, b)])
-        if crossed.min() > SWAP_SCORE and crossed.sum() - named.sum() > SWAP_GAIN:
-            yield Swap(pairs, float(crossed.mean()), float(named.mean()))
 
 
 def aligned_correlation(first: ArrayLike, second: ArrayLike) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +13,46 @@ RANDOM = "random-init"
 FBERT = ("fbert-1m", "fbert-8m", "fbert", RANDOM)
 """F-BERT of 850,944 parameters at 450 parcels, of 8,069,632, of any size, and with seeded random weights of the sizes
 of ``fbert-1m`` or of a checkpoint."""
-PUBLISHED = ("brainlm-111m", "brainlm-650m", "brain-jepa", "brainmass", "brain-harmonix-f", "brain-semantoks")
+NONE_STATED = "none stated by the authors"
+PUBLISHED = {
+    "brainlm-111m": "CC BY-NC-ND 4.0",
+    "brainlm-650m": "CC BY-NC-ND 4.0",
+    "brain-jepa": NONE_STATED,
+    "brainmass": NONE_STATED,
+    "brain-harmonix-f": "CC BY-NC-SA 4.0",
+    "brain-semantoks": NONE_STATED,
+}
+"""Encoders of others, with the licence of their weights."""
 ENCODERS = (*FBERT, *PUBLISHED)
-CHOICES = {"revision", "seed", "allow_missing_parcels", "parcel_names", "protocol", "accept_licence"}
+FACTS = "facts.json"
+"""File in a folder of F-BERT weights with what its config.json does not state."""
+COORDINATES, STATISTICS = "A424_Coordinates.dat", "cohort_statistics.tsv"
+GRADIENTS, EIGENMODES = "gradient_mapping_400.csv", "schaefer400_roi_eigenmodes.csv"
+JEPA_GRADIENTS = "gradient_mapping_450.csv"
+FURTHER = {
+    "brainlm-111m": (COORDINATES, STATISTICS),
+    "brainlm-650m": (COORDINATES, STATISTICS),
+    "brain-jepa": (JEPA_GRADIENTS,),
+    "brain-harmonix-f": (GRADIENTS, EIGENMODES),
+} | dict.fromkeys(FBERT, (FACTS,))
+"""Files that are read from the folder of the weights, by the names of their authors."""
+CHOICES = {"revision", "seed", "parcel_names", "protocol"}
 """What can be chosen of an encoder; each takes what concerns it."""
 
 
-def load_encoder(name: str, weights: str | Path | None, *, aux: Sequence[str | Path] = (), **choices: Any) -> Any:
+def load_encoder(name: str, weights: str | Path | None, **choices: Any) -> Any:
     """Load one of `ENCODERS`, with `CHOICES`. Raises UsageError, CheckpointError, TypeError."""
     if unknown := sorted(choices.keys() - CHOICES):
         raise TypeError(f"load_encoder has no choice '{unknown[0]}'. Choose from: {', '.join(sorted(CHOICES))}.")
     if name not in ENCODERS:
         raise UsageError(f"There is no encoder called '{name}'. Choose from: {', '.join(ENCODERS)}.")
-    files = tuple(map(Path, aux))
     if name in FBERT:  # models are imported where they are asked for: torch is large, and an extra
         from fcpower_bids.encoders.embedding import load_fbert
 
-        return load_fbert(weights, name=name, aux=files, **choices)
+        return load_fbert(weights, name=name, **choices)
     from fcpower_bids.encoders.published import LOADERS
 
-    return LOADERS[name](weights, aux=files, **choices)
+    return LOADERS[name](weights, **choices)
 
 
 def open_encoder(settings: Method, names: tuple[str, ...]) -> Any:
@@ -43,12 +62,16 @@ def open_encoder(settings: Method, names: tuple[str, ...]) -> Any:
         settings.encoder_weights,
         revision=settings.encoder_revision,
         seed=settings.random_seed,
-        allow_missing_parcels=settings.allow_missing_parcels,
         parcel_names=names,
         protocol=settings.encoder_protocol,
-        aux=settings.encoder_aux,
-        accept_licence=settings.accept_encoder_licence,
     )
+
+
+def further_files(name: str, weights: str | Path) -> dict[str, Path]:
+    """Return the files of `FURTHER` that lie in the folder of the weights."""
+    path = Path(weights).expanduser()
+    beside = {file: (path if path.is_dir() else path.parent) / file for file in FURTHER.get(name, ())}
+    return {file: place for file, place in beside.items() if place.is_file()}
 
 
 def embed_recording(

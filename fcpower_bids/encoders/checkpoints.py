@@ -16,7 +16,7 @@ from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.encoders import CHECKSUMS
+from fcpower_bids.encoders import CHECKSUMS, FACTS
 from fcpower_bids.errors import FcPowerError, UsageError
 from fcpower_bids.store import atomic, load_json, replace_folder, write_text
 
@@ -152,13 +152,11 @@ def read_fields(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise CheckpointError(f"{path} is not a JSON object ({error}); download the checkpoint again.") from None
 
 
-def read_config(
-    folder: Path, aux: Sequence[Path] = (), published: Mapping[str, Any] | None = None
-) -> tuple[FBertConfig, ModelCard]:
-    """Read ``config.json``: architecture (every field required) and card. Raises CheckpointError."""
-    path = folder / "config.json"
+def read_config(folder: Path, published: Mapping[str, Any] | None = None) -> tuple[FBertConfig, ModelCard]:
+    """Read ``config.json`` and `FACTS`: architecture (every field required) and card. Raises CheckpointError."""
+    path, file = folder / "config.json", folder / FACTS
     raw, values = read_fields(path)
-    for file in aux:
+    if file.is_file():
         given = read_fields(file)[1]
         if differing := [key for key in given if values.get(key, given[key]) != given[key]]:
             raise CheckpointError(
@@ -171,8 +169,8 @@ def read_config(
     required = [f.name for f in fields(FBertConfig)] + ["roi_labels"]
     if missing := [name for name in required if values.get(name) is None]:
         raise CheckpointError(
-            f"{path} does not state {', '.join(missing)}; give the values used in training in a JSON file "
-            "(encoder_aux in the file of --config-file)."
+            f"{path} does not state {', '.join(missing)}; give the values used in training in a file {FACTS} beside it "
+            "(weights of the hub: fcpower_bids prefetch makes a folder of them)."
         )
     if problems := wrong_types(FBertConfig, values) + wrong_types(ModelCard, values):
         raise CheckpointError(f"{path} describes an impossible model: {'; '.join(problems)}.")
@@ -191,8 +189,7 @@ def read_config(
     if proof is not None and (not isinstance(proof, dict) or proof.get("config_sha256") != config_digest(raw)):
         raise CheckpointError(
             f"{path} is not as it was written (its checksum differs); download or copy the checkpoint again, or, if "
-            f"the change is yours and meant, remove its entry '{PROOF}' and state the heads in a JSON file with "
-            "encoder_aux."
+            f"the change is yours and meant, remove its entry '{PROOF}' and state the heads in {FACTS} beside it."
         )
     return config, ModelCard(**card)
 
@@ -314,8 +311,8 @@ def check_proof(folder: Path, state: Mapping[str, Tensor], stated: bool = False)
         if not stated and not (folder / CHECKSUMS).is_file():
             raise CheckpointError(
                 f"{folder / 'config.json'} has no proof of its weights (it was made elsewhere, or changed): a wrong "
-                "number of heads or place of the norms would not be noticed. State them in a JSON file with "
-                "encoder_aux, or give the hub id."
+                f"number of heads or place of the norms would not be noticed. State them in a file {FACTS} beside it, "
+                "or give the hub id."
             )
     elif proof.get("tensors_sha256") != digest_tensors(state):
         raise CheckpointError(

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core.connectome import ParcelError, standardise
-from fcpower_bids.encoders import HUB_IDS, LICENCE, NOTICE, RANDOM, name_of_weights
+from fcpower_bids.encoders import FACTS, HUB_IDS, LICENCE, NOTICE, RANDOM, name_of_weights
 from fcpower_bids.encoders.checkpoints import (
     CheckpointError,
     EncoderUnavailable,
@@ -63,7 +63,6 @@ class SeriesEncoder:
     model: FBert  # in evaluation mode
     card: ModelCard  # parcels, window, range of repetition times, licence
     source: Mapping[str, Any]  # where the weights came from: ``weights``, ``revision``, ``sha256``
-    allow_missing_parcels: bool = False  # whether missing parcels are filled with their mean
 
     def embed(
         self,
@@ -120,7 +119,7 @@ class SeriesEncoder:
             "read": read,
             "read_window_seconds": READ_SECONDS if read == "windows" else None,
             **{name: getattr(card, name) for name in STATED},
-            "missing_parcels": "filled with their mean" if self.allow_missing_parcels else "refused",
+            "missing_parcels": "refused",
         }
 
     def caution(self, n_volumes: int) -> str:
@@ -133,24 +132,22 @@ class SeriesEncoder:
         )
 
     def columns(self, parcel_names: Sequence[str]) -> NDArray[np.intp]:
-        """Position in the input of each parcel of the encoder, -1 where it is missing. Raises RecordingError."""
+        """Position in the input of each parcel of the encoder. Raises RecordingError."""
         where = {name: i for i, name in enumerate(parcel_names)}
         if len(where) != len(parcel_names):
             raise RecordingError("The recording has two parcels of the same name; parcels are matched by name.")
-        columns = np.array([where.get(name, -1) for name in self.card.roi_labels])
-        missing = [name for name, column in zip(self.card.roi_labels, columns, strict=True) if column < 0]
-        if len(columns) != len(parcel_names) and all(map(PLACE.fullmatch, parcel_names)):
+        labels = self.card.roi_labels
+        if len(labels) != len(parcel_names) and all(map(PLACE.fullmatch, parcel_names)):
             raise RecordingError(
-                f"The {len(parcel_names)} parcels of the recording have no names, and {self.name} has {len(columns)}: "
+                f"The {len(parcel_names)} parcels of the recording have no names, and {self.name} has {len(labels)}: "
                 "which are the same cannot be told. Give the parcels of both names."
             )
-        if missing and (not self.allow_missing_parcels or len(missing) == len(columns)):
-            fill = "" if len(missing) == len(columns) else " or allow missing parcels to fill them with their mean"
+        if missing := [name for name in labels if name not in where]:
             raise RecordingError(
-                f"{_listed(missing)} of the {len(columns)} parcels of {self.name} are not among the "
-                f"{len(parcel_names)} of the recording; use the encoder's atlas ({self.card.atlas}){fill}."
+                f"{_listed(missing)} of the {len(labels)} parcels of {self.name} are not among the "
+                f"{len(parcel_names)} of the recording; use the encoder's atlas ({self.card.atlas})."
             )
-        return columns
+        return np.array([where[name] for name in labels])
 
     def _prepare(self, series: NDArray[Any], columns: NDArray[np.intp]) -> Array:
         """Select, check and z-score one recording: (T, P) float32 in the encoder's order."""
@@ -158,29 +155,23 @@ class SeriesEncoder:
             raise RecordingError(f"The recording has {len(series)} volumes; leave it out of the embedding.")
         if caution := self.caution(len(series)):
             logger.warning(caution)
-        prepared = np.zeros((len(series), len(columns)), np.float32)
-        present = np.flatnonzero(columns >= 0)
-        values = series[:, columns[present]]
+        values = series[:, columns]
         empty = np.isnan(values).all(axis=0) | (values == values[:1]).all(axis=0)
         broken = ~np.isfinite(values).all(axis=0) & ~empty
-        self._refuse(present[broken], "partly missing or infinite", fillable=False)
-        self._refuse(present[empty], "without data or constant", fillable=True)
+        self._refuse(np.flatnonzero(broken), "partly missing or infinite")
+        self._refuse(np.flatnonzero(empty), "without data or constant")
+        if len(values) == FEWEST_VOLUMES:  # of two volumes there is a z-score, and no correlation
+            return ((values - values.mean(axis=0)) / values.std(axis=0, ddof=1)).astype(np.float32)
         try:
-            known = values[:, ~empty]  # of two volumes there is a z-score, and no correlation
-            few = len(known) == FEWEST_VOLUMES
-            known = (known - known.mean(axis=0)) / known.std(axis=0, ddof=1) if few else standardise(known)
-            prepared[:, present[~empty]] = known
+            return standardise(values).astype(np.float32)
         except ParcelError as error:
-            self._refuse(present[~empty][list(error.parcels)], "constant to rounding", fillable=False)
-        return prepared
+            self._refuse(error.parcels, "constant to rounding")
+            raise
 
-    def _refuse(self, parcels: NDArray[np.intp], what: str, fillable: bool) -> None:
-        if len(parcels) and not (fillable and self.allow_missing_parcels):
-            names = [self.card.roi_labels[i] for i in parcels]
-            remedy = (
-                "allow missing parcels to fill them with their mean, or exclude" if fillable else "repair or exclude"
-            )
-            raise RecordingError(f"{_listed(names)} of the recording are {what}; {remedy} the recording.")
+    def _refuse(self, parcels: Sequence[int] | NDArray[np.intp], what: str) -> None:
+        if len(parcels):
+            names = _listed([self.card.roi_labels[i] for i in parcels])
+            raise RecordingError(f"{names} of the recording are {what}; repair or exclude the recording.")
 
     @torch.inference_mode()
     def _forward(self, batch: Array) -> Array:
@@ -212,15 +203,13 @@ def load_fbert(
     name: str,
     revision: str | None = None,
     seed: int = 0,
-    allow_missing_parcels: bool = False,
     parcel_names: Sequence[str] | None = None,
-    aux: Sequence[Path] = (),
     **unused: Any,
 ) -> SeriesEncoder:
     """Load the model that a ``config.json`` states, or make random weights; see `encoders.load_encoder`."""
     if name == RANDOM:
         if weights is not None:
-            config, card = read_config(locate(weights, revision), aux)
+            config, card = read_config(locate(weights, revision))
         elif parcel_names is not None:
             config = FBertConfig(len(parcel_names), **SIZES["fbert-1m"])  # type: ignore[arg-type]
             card = ModelCard(tuple(parcel_names))
@@ -231,15 +220,14 @@ def load_fbert(
         card = replace(card, purpose="negative control: random weights", selection="none", optimism=None, seed=seed)
         card = replace(card, training="none", trained_on=(), held_out=())
         source: dict[str, Any] = {"weights": "random", "revision": None, "sha256": None, "seed": seed}
-        encoder = SeriesEncoder(name, FBert(config, seed).eval(), card, source, allow_missing_parcels)
-        return ready(encoder, parcel_names)
+        return ready(SeriesEncoder(name, FBert(config, seed).eval(), card, source), parcel_names)
     if weights is None:
         example = HUB_IDS.get(name, "your own checkpoint")
         raise EncoderUnavailable(
             f"No weights were given for the encoder {name}: give a checkpoint folder or a hub id ({example})."
         )
     folder = locate(weights, revision)
-    config, card = read_config(folder, aux, RELEASED.get(str(weights)) or SIZES.get(name))
+    config, card = read_config(folder, RELEASED.get(str(weights)) or SIZES.get(name))
     sizes = {"d": config.d, "layers": config.layers, "heads": config.heads}
     expected = {field: SIZES[name][field] for field in sizes} if name in SIZES else sizes
     if sizes != expected:  # heads too: the same tensors under another number of heads load as well, and embed otherwise
@@ -254,10 +242,11 @@ def load_fbert(
     path = folder / "model.safetensors"
     model = config.build().eval()
     load_strictly(model, rename_keys(read_tensors(path)), str(path))
-    check_proof(folder, model.state_dict(), stated=bool(aux) or str(weights) in HUB_IDS.values())
+    facts = folder / FACTS
+    check_proof(folder, model.state_dict(), stated=facts.is_file() or str(weights) in HUB_IDS.values())
     source = {"weights": name_of_weights(weights), "revision": resolved(folder, revision), "sha256": digest_of(path)}
-    source |= {"config_sha256": [digest_of(file) for file in aux]} if aux else {}
-    return ready(SeriesEncoder(name, model, card, source, allow_missing_parcels), parcel_names)
+    source |= {"config_sha256": [digest_of(facts)]} if facts.is_file() else {}
+    return ready(SeriesEncoder(name, model, card, source), parcel_names)
 
 
 STEM = {

@@ -140,15 +140,10 @@ DESCRIBING = ("Name", "Authors", "SourceDatasets")
 """Entries of a description that stay when the dataset grows, is preprocessed anew, or gets a licence."""
 ACCESSION = re.compile(r"(?i)openneuro[./](ds\d{6})\b")
 """OpenNeuro gives every version of a dataset another DOI; the people are the same."""
-ALLOWED = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
 
 
-def dataset_identity(bids_dir: Path, name: str | None = None) -> str:
-    """Return one word for a dataset: the name given, else its DOI, else Name and a digest. Raises UsageError."""
-    if name:
-        if not ALLOWED.fullmatch(name):
-            raise UsageError(f"dataset_name {name} must be letters, digits, '.', '+', '_' and '-'.")
-        return name
+def dataset_identity(bids_dir: Path) -> str:
+    """Return one word for a dataset: its DOI, else Name and a digest."""
     return next(
         (identity for description in _descriptions(bids_dir.absolute()) for identity in _names(description)), ""
     )

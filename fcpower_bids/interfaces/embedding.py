@@ -16,10 +16,7 @@ from fcpower_bids.interfaces.nodes import Step, load_bundle, save_bundle, settin
 from fcpower_bids.records import Atlas
 from fcpower_bids.settings import Method
 
-CHOICES = (
-    *("encoder", "encoder_weights", "encoder_revision", "encoder_read", "encoder_protocol", "encoder_aux"),
-    *("accept_encoder_licence", "allow_missing_parcels", "random_seed"),
-)
+CHOICES = (*("encoder", "encoder_weights", "encoder_revision", "encoder_read", "encoder_protocol", "random_seed"),)
 
 
 class EmbedInputSpec(BaseInterfaceInputSpec):
@@ -32,9 +29,6 @@ class EmbedInputSpec(BaseInterfaceInputSpec):
     encoder_revision = traits.Str(desc="revision of the hub id")
     encoder_read = traits.Str("sequence", usedefault=True, desc="how a recording is read: sequence or windows")
     encoder_protocol = traits.Str("own", usedefault=True, desc="feed a published encoder its own way or the paper's")
-    encoder_aux = traits.List(traits.Str(), desc="further files of a published encoder, or folders with them")
-    accept_encoder_licence = traits.Bool(False, usedefault=True, desc="you accept the licence of published weights")
-    allow_missing_parcels = traits.Bool(False, usedefault=True, desc="fill parcels that the atlas lacks")
     random_seed = traits.Int(0, usedefault=True, desc="seed of the weights of random-init")
     dataset = traits.Str(desc="name of the dataset, by which people of the pretraining are known")
     entities = traits.List(traits.Tuple(traits.Str(), traits.Str()), desc="entities of the recording")

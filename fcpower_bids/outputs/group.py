@@ -65,7 +65,7 @@ ROWS = 256
 THROUGH_THE_COHORT = frozenset(
     {
         *("name", "analyses", "save_models", "phenotypes", "missing_values", "exclude_file"),
-        *("atlas_dir", "folds_file", "accept_no_skill", "tangent_reference"),
+        *("atlas_dir", "folds_file", "tangent_reference"),
     }
 )
 """Choices that say which analyses run, or that change numbers through the cohort alone."""

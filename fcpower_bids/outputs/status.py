@@ -16,7 +16,7 @@ from typing import TypeVar
 import pandas as pd
 
 from fcpower_bids._version import __version__
-from fcpower_bids.encoders import embedding_label
+from fcpower_bids.encoders import embedding_label, further_files
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.outputs.tables import read_json, write_declared, write_json
 from fcpower_bids.records import Atlas, Recording, atlas_of
@@ -122,13 +122,11 @@ def weights_state(settings: Method) -> str:
     """Return size and time of what the encoder is made from, so that other files under an old name are noticed."""
     if settings.encoder is None:
         return ""
-    named = [Path(name).expanduser() for name in (settings.encoder_weights, *settings.encoder_aux) if name is not None]
-    files: list[Path] = []
-    for path in named:  # an id of the hub is neither
-        if path.is_dir():
-            files += sorted(file for file in path.iterdir() if file.is_file() and file.suffix in ENCODER_FILES)
-        elif path.is_file():
-            files.append(path)
+    path, files = Path(settings.encoder_weights or "").expanduser(), list[Path]()
+    if settings.encoder_weights and path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.is_file() and file.suffix in ENCODER_FILES)
+    elif path.is_file():  # an id of the hub is neither
+        files = [path, *further_files(settings.encoder, path).values()]
     return ",".join(f"{file.stat().st_size},{file.stat().st_mtime_ns}" for file in files)
 
 

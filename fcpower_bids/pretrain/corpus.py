@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -307,6 +307,8 @@ def stored_vector(folder: Path, row: pd.Series[Any]) -> NDArray[np.float32]:
 WINDOWS, OWNERS, TEACHERS = "windows.npy", "window_to_recording.npy", "teachers.npy"
 RECORDINGS, LICENCES = "recordings.json", "licenses.json"
 FILES = (WINDOWS, OWNERS, TEACHERS, RECORDINGS, LICENCES)
+PARCELS = "parcels.txt"
+"""Names of the parcels, which the public files do not state."""
 AGREEMENT = 0.3
 """Least correlation of the teacher with FC^alpha of the stored windows of a recording."""
 SAMPLE = 64
@@ -335,9 +337,7 @@ def _stored_rows(path: Path, start: int, stop: int) -> NDArray[np.float32]:
     return np.asarray(np.load(path, mmap_mode="r")[start:stop])
 
 
-def open_corpus(
-    folder: Path, output: Path, roi_labels: Sequence[str] = (), device: torch.device | str = "cpu"
-) -> Corpus:
+def open_corpus(folder: Path, output: Path, device: torch.device | str = "cpu") -> Corpus:
     """Open our pack, or a corpus in the public layout whose kernel is in `output`. Raises DatasetError."""
     if not is_public(folder):
         return open_pack(folder, device)
@@ -345,15 +345,6 @@ def open_corpus(
     owners, n = np.asarray(arrays.owners, dtype=np.intp), len(arrays.recordings)
     order, counts = np.argsort(owners, kind="stable"), np.bincount(owners, minlength=n)
     _, parcels, volumes = arrays.windows.shape
-    if not roi_labels:
-        raise DatasetError(
-            f"{folder} does not name its parcels, and inputs are matched to a model by name: give their names in the "
-            "order of the corpus, one per line, with roi_labels, a FILE."
-        )
-    if not len(roi_labels) == len(set(roi_labels)) == parcels:
-        raise DatasetError(
-            f"{folder} has {parcels} parcels and {len(set(roi_labels))} different names were given; name each once."
-        )
 
     def cut(stretches: Indices, starts: Indices, length: int) -> Tensor:
         out = torch.empty(len(starts), length, parcels)
@@ -365,7 +356,7 @@ def open_corpus(
 
     return Corpus(
         table=arrays.table(counts),
-        parcel_names=tuple(roi_labels),
+        parcel_names=tuple(arrays.parcels),
         alpha=ALPHA_STAR,
         sha256=arrays.digest(),
         kernel=read_tensor(output / KERNEL, "kernel").to(device),
@@ -386,15 +377,22 @@ class _Arrays:
     owners: NDArray[np.integer]  # (W,)
     teachers: NDArray[np.float32]  # (N, P (P - 1) / 2)
     recordings: list[str]
+    parcels: list[str]
 
     @classmethod
     def read(cls, folder: Path) -> _Arrays:
+        if not (folder / PARCELS).is_file():
+            raise DatasetError(
+                f"{folder} does not name its parcels, and inputs are matched to a model by name: put them there, "
+                f"one per line in the order of the corpus, in a file {PARCELS}."
+            )
         try:
             windows, owners, teachers = (np.load(folder / name, mmap_mode="r") for name in (WINDOWS, OWNERS, TEACHERS))
-            recordings = load_json(folder / RECORDINGS)
+            recordings, lines = load_json(folder / RECORDINGS), (folder / PARCELS).read_text("utf-8").splitlines()
         except (OSError, ValueError) as error:
             raise DatasetError(f"{folder} is not a complete public corpus ({error}); download it again.") from error
         parcels, problem = windows.shape[1] if windows.ndim == 3 else 0, ""
+        names = [line.strip() for line in lines if line.strip()]
         if not isinstance(recordings, list) or not all(isinstance(name, str) for name in recordings):
             problem = f"{RECORDINGS} is not a list of names"
         elif not parcels or owners.shape != (len(windows),):
@@ -403,9 +401,11 @@ class _Arrays:
             problem = f"{TEACHERS} has the shape {teachers.shape} for {len(recordings)} recordings of {parcels} parcels"
         elif not (len(owners) and 0 <= int(owners.min()) <= int(owners.max()) < len(recordings)):
             problem = f"{OWNERS} points outside {RECORDINGS}"
+        elif not len(names) == len(set(names)) == parcels:
+            problem = f"{PARCELS} has {len(set(names))} different names for {parcels} parcels"
         if problem:
-            raise DatasetError(f"The files of {folder} do not fit each other: {problem}. Download the corpus again.")
-        return cls(folder, windows, owners, teachers, recordings)
+            raise DatasetError(f"The files of {folder} do not fit each other: {problem}. Download or correct them.")
+        return cls(folder, windows, owners, teachers, recordings, names)
 
     def digest(self) -> str:
         """Digest of all names and owners, and of a sample of windows and teachers (the rest is too large)."""

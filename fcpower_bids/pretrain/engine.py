@@ -101,7 +101,6 @@ class PretrainConfig:
     minutes: float | None = None  # length of the run in place of `steps`, which it sets with the warm-up
     batch_size: int = 1024  # windows per step over all devices; reduced to the corpus if that is smaller
     window: int = 80  # timepoints that the student sees
-    roi_labels: tuple[str, ...] = ()  # names of the parcels of a corpus that does not say them
     learning_rate: float = 8.5e-4  # peak rate of AdamW
     warmup: int = 100  # steps of linear warm-up
     weight_decay: float = 1e-4
@@ -127,7 +126,8 @@ class PretrainConfig:
     def fingerprint(self) -> str:
         """Digest of the choices that a resumed run must share."""
         values = {k: v for k, v in dataclasses.asdict(self).items() if k not in DOES_NOT_CHANGE_THE_RUN}
-        values["sampling_unit"] = "windows"  # as runs of earlier versions stated, which had no probe
+        # as runs of earlier versions stated, which had no probe
+        values |= {"sampling_unit": "windows", "roi_labels": ()}
         if not self.probe:
             del values["probe"]
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

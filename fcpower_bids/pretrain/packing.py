@@ -277,8 +277,8 @@ class _Pack:
             if elsewhere and known["source"] != text["source"]:
                 raise UsageError(
                     f"{self.folder} holds {text['id']} from other outputs, and another file under this name. If these "
-                    "are two datasets, name this one (dataset_name in a file); if one was processed anew, remove the "
-                    "corpus and pack again."
+                    "are two datasets, give this one a DatasetDOI or a Name of its own; if one "
+                    "was processed anew, remove the corpus and pack again."
                 )
 
     def _text(self, metadata: Mapping[str, Any]) -> dict[str, str]:

@@ -95,7 +95,7 @@ def train(
     probe: ExternalCohort | None = None,
     tell: Callable[[str], None] = logger.info,
     n_processes: int = 1,
-    note: Callable[[], None] = lambda: None,
+    note: Callable[[], object] = lambda: None,
 ) -> Pretrained:
     """Train F-BERT on a corpus, or go on with an interrupted run in `output`: the share of one process.
 
@@ -103,7 +103,7 @@ def train(
     teacher, where it is not there yet. `note` is called by the first process when no choice is refused any more.
     """
     processes.first_only(lambda: prepare_corpus(corpus, output, n_processes))
-    opened = open_corpus(corpus, output, config.roi_labels, processes.fabric.device)
+    opened = open_corpus(corpus, output, processes.fabric.device)
     if config.minutes:
         config = _follow_minutes(processes, opened, output, config)
         tell_first = partial(tell, f"That many minutes have time for {config.steps} steps, {config.warmup} of warm-up.")

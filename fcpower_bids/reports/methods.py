@@ -90,7 +90,7 @@ def methods_text(settings: Settings, atlases: Iterable[AtlasFacts] = (), others:
         atlases=atlases,
         names=[without_folders(name) for name in settings.method.atlas],
         weights=name_of_weights(settings.method.encoder_weights) if settings.method.encoder_weights else "",
-        published=settings.method.encoder in PUBLISHED,
+        published=PUBLISHED.get(settings.method.encoder or "", ""),
         surface=spaces == {SURFACE} if spaces and (SURFACE not in spaces or len(spaces) == 1) else None,
         filtered=any(settings.method.band),
         regressed=bool(strategy.columns or strategy.optional or strategy.acompcor),

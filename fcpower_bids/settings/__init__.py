@@ -58,7 +58,7 @@ LEVELS: Mapping[str, Level] = {
         sections=("pretrain",),
         also=(
             *("participant_label", "atlas", "alpha", "family_column", "nprocs", "random_seed", "quiet"),
-            *("dry_run", "dataset_name", "site_column", "targets", "phenotypes", "derivatives"),
+            *("dry_run", "site_column", "targets", "phenotypes", "derivatives"),
         ),
     ),
 }
@@ -135,7 +135,7 @@ def describe_unread(settings: Settings, analyses: Sequence[str]) -> Iterator[str
 
 
 BELONGING = {"motion_filter_order": "motion_filter_type"} | dict.fromkeys(
-    ("encoder_read", "encoder_protocol", "encoder_revision", "encoder_aux", "allow_missing_parcels"), "encoder"
+    ("encoder_read", "encoder_protocol", "encoder_revision"), "encoder"
 )
 """Options that say how another is done, by name, and the latter."""
 

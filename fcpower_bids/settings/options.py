@@ -105,12 +105,6 @@ class Inputs:
         None, "fMRIPrep's JSON of entity filters for 'bold' (null = absent, '*' = any)", question=True
     )
     bids_database_dir: Path | None = of_selection(None, "folder that keeps the index of the inputs", question=False)
-    dataset_name: str | None = of_selection(
-        None,
-        "name by which an encoder knows its training people [DOI, or Name and a digest]",
-        question=False,
-        in_file=True,
-    )
 
 
 @dataclass(frozen=True)
@@ -159,20 +153,13 @@ class Method:
         None, "shrinkage towards the identity for the same, 0 to 1", in_file=True
     )
     encoder: str | None = of_encoder(None, "encoder that embeds each recording")
-    encoder_weights: str | None = of_encoder(None, "its weights: a folder, a file or a hub id")
+    encoder_weights: str | None = of_encoder(
+        None, "its weights: a folder, a file or a hub id; what else it needs lies in the folder"
+    )
     encoder_revision: str | None = of_encoder(None, "revision of the hub id", in_file=True)
     encoder_read: str = of_encoder("sequence", "how a recording is read", choices=("sequence", "windows"), in_file=True)
     encoder_protocol: str = of_encoder(
         "own", "feed a published encoder as its authors or as the paper", choices=("own", "paper"), in_file=True
-    )
-    encoder_aux: tuple[Path, ...] = of_encoder(
-        (),
-        "further files of a published encoder, or folders with them; F-BERT: JSON with what its config.json lacks",
-        in_file=True,
-    )
-    accept_encoder_licence: bool = of_encoder(False, "you accept the licence of the weights", in_file=True)
-    allow_missing_parcels: bool = of_encoder(
-        False, "fill parcels that the atlas lacks with their mean, 0", in_file=True
     )
     random_seed: int = of_others(0, "seed of everything random")
 
@@ -290,10 +277,7 @@ class Group:
     exclude_file: Path | None = asks(None, "TSV of what to leave out [OUTPUT_DIR/exclude.tsv]")
     max_mean_fd: float | None = asks(None, "leave out recordings with a higher mean FD (mm)")
     equal_minutes: bool = asks(False, "cut every scan to the length of the shortest")
-    drop_parcels_missing_in: float = refines(0.1, "drop parcels that a larger share of people lacks", in_file=True)
-    drop_people_missing: float = asks(0.1, "leave out people who lack a larger share of parcels", in_file=True)
     save_models: bool = refines(False, "also write models for 'fcpower_bids predict'", readers=(OTHERS,))
-    accept_no_skill: bool = refines(False, "write also models that do no better than a guess", in_file=True)
     scan_minutes: tuple[float, ...] = refines(
         (), "learning_curves: lengths of scan [doubling from 1.2]", readers=("learning_curves",), in_file=True
     )
@@ -362,7 +346,6 @@ class Pretraining:
     """The corpus, the student, and the optimisation."""
 
     corpus: str | None = of_pretraining(None, "folder or hub id of a corpus, packed or public [OUTPUT_DIR/corpus]")
-    roi_labels: Path | None = of_pretraining(None, "parcel names of a public corpus, one per line", in_file=True)
     size: str = of_pretraining("1m", "size of the student; small is for trying out", choices=("small", "1m", "8m"))
     steps: int = of_pretraining(300_000, "optimiser steps; 0: the corpus alone")
     minutes: float | None = of_pretraining(

@@ -214,15 +214,15 @@ def _run(jobs: Sequence[Job], settings: Settings, datasets: dict[str, Path], wor
         from fcpower_bids.workflows import recording as steps  # loads nipype
     # before anything is removed, since it may be refused
     runner = None if settings.run.use_plugin is None else steps.make_runner(settings.run.use_plugin)
-    named = settings.changed(dataset_name=dataset_identity(settings.bids_dir, settings.inputs.dataset_name))
-    earlier = [_forget(job, named) for job in todo.values()]
+    dataset = dataset_identity(settings.bids_dir)
+    earlier = [_forget(job, settings, dataset) for job in todo.values()]
     names, theirs, ended, wait, fruitless = list(todo), list[str](), set[str](), False, 0
     if runner is not None:
         steps.configure_nipype(settings.output_dir / "logs" / "crashes", settings.run.debug)
-        calls = ((job.recording, job.atlases, named, datasets, work) for job in todo.values())
+        calls = ((job.recording, job.atlases, settings, datasets, work) for job in todo.values())
         names = steps.run_on_cluster(calls, runner, work)
     while names:
-        given = [(todo[name].recording, todo[name].atlases, named, datasets, work, wait) for name in names]
+        given = [(todo[name].recording, todo[name].atlases, settings, datasets, work, wait) for name in names]
         try:
             with closing(run_calls(steps.process_recording, given, processes(settings), steps.LAZY)) as ends:
                 for name, end in ends:
@@ -267,13 +267,13 @@ def _conclude(jobs: Sequence[Job], earlier: Sequence[Status | None], settings: S
                 sweep(folder / name for name in leftovers(folder) if name.startswith(recording.name))
 
 
-def _forget(job: Job, settings: Settings) -> Status | None:
+def _forget(job: Job, settings: Settings, dataset: str) -> Status | None:
     """Remove the status of a recording, and where its input has changed all that was made of the former; return it."""
     recording, output = job.recording, settings.output_dir
     earlier = read_status(output, recording.name)
     with lock(output / LOCKS / recording.name, wait=False) as is_free:
         # else another run is at work on it, or has finished it since
-        if is_free and not is_finished(output, recording, job.atlases, settings.method, settings.inputs.dataset_name):
+        if is_free and not is_finished(output, recording, job.atlases, settings.method, dataset):
             status_path(output, recording.name).unlink(missing_ok=True)
             why, quality = "", path_of(output, recording.entities, (), QUALITY).with_suffix(".json")
             if earlier is not None and earlier.inputs not in ("", input_mark(recording)):

@@ -185,7 +185,6 @@ def _with_atlases(discovery: Discovery, settings: Settings, cache: Path) -> tupl
 
 def _judge_all(jobs: Sequence[Job], settings: Settings) -> list[Job | Status]:
     """Say what will become of each recording; of many at once, where several processes were asked for."""
-    settings = settings.changed(dataset_name=dataset_identity(settings.bids_dir, settings.inputs.dataset_name))
     blocks = [
         (number, jobs[first : first + BLOCK], settings) for number, first in enumerate(range(0, len(jobs), BLOCK))
     ]
@@ -198,13 +197,14 @@ def _judge_all(jobs: Sequence[Job], settings: Settings) -> list[Job | Status]:
 
 def _judge_block(number: int, jobs: Sequence[Job], settings: Settings) -> tuple[int, list[Job | Status]]:
     """Say what will become of the recordings of one block; its number comes back with it."""
-    return number, [_judge(job, settings) for job in jobs]
+    dataset = dataset_identity(settings.bids_dir)
+    return number, [_judge(job, settings, dataset) for job in jobs]
 
 
-def _judge(job: Job, settings: Settings) -> Job | Status:
+def _judge(job: Job, settings: Settings, dataset: str) -> Job | Status:
     recording = job.recording
     try:
-        if is_finished(settings.output_dir, recording, job.atlases, settings.method, settings.inputs.dataset_name):
+        if is_finished(settings.output_dir, recording, job.atlases, settings.method, dataset):
             before = read_status(settings.output_dir, recording.name)
             return replace(job, excluded=before.reason if before else "", finished=True)
         check_request(recording.bold, recording.mask, job.atlases)

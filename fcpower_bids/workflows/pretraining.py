@@ -115,11 +115,6 @@ def pretrain_config(settings: Settings) -> Any:
     """Return the pretraining configuration that the settings ask for; what is not chosen is the paper's."""
     from fcpower_bids.pretrain.engine import PretrainConfig, best_precision, paper_optimisation
 
-    labels, path = "", settings.pretraining.roi_labels
-    try:
-        labels = path.read_text(encoding="utf-8") if path else ""
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read ({error}); give a text file with one name per line.") from error
     pairs = (item.partition("=") for item in settings.pretraining.architecture)
     architecture: dict[str, float] = dict(SMALL) if settings.pretraining.size == "small" else {}
     architecture |= {name: float(value) if "." in value else int(value) for name, _, value in pairs}
@@ -129,7 +124,6 @@ def pretrain_config(settings: Settings) -> Any:
         encoder=encoder,
         architecture=architecture,
         seed=settings.method.random_seed,
-        roi_labels=tuple(line.strip() for line in labels.splitlines() if line.strip()),
         precision=best_precision(),
         **{name: settings[name] for name in SHARED},
         **(paper_optimisation(encoder, settings.pretraining.loss) | chosen),
@@ -231,11 +225,11 @@ def _gather(settings: Settings, corpus: Path) -> tuple[tuple[list[Any], set[str]
         bring_sources(settings)
     if file := next((place for place in (corpus, *corpus.parents) if place.is_file()), None):
         raise UsageError(f"{file} is a file, so there can be no corpus in {corpus}. Choose a folder.")
-    dataset = dataset_identity(settings.bids_dir, settings.inputs.dataset_name)  # an encoder knows its people by it
+    dataset = dataset_identity(settings.bids_dir)  # an encoder knows its people by it
     if not dataset:
         raise UsageError(
             f"{settings.bids_dir} has no dataset_description.json with a Name or a DatasetDOI, so its people could not "
-            "be distinguished from those of other datasets in the corpus. Name it by dataset_name in a file."
+            "be distinguished from those of other datasets in the corpus. Give it that file with a Name."
         )
     door = selected(settings.output_dir)
     atlases = sorted(_atlases(door, settings.output_dir))

@@ -24,6 +24,7 @@ from nipype.pipeline.plugins.base import PluginBase
 
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas import describe_atlas
+from fcpower_bids.inputs.roots import dataset_identity
 from fcpower_bids.interfaces.nodes import Bandpass, Connectivity, Parcellate, Power, Sink, Transform, choices_of
 from fcpower_bids.outputs.recording import Written, conclude_recording
 from fcpower_bids.outputs.status import (
@@ -105,7 +106,6 @@ def init_recording_wf(
         from fcpower_bids.interfaces.embedding import CHOICES, Embed  # most recordings are not embedded
 
         given = {name: getattr(choices, name) for name in CHOICES}
-        given["encoder_aux"] = [str(path) for path in choices.encoder_aux]
         embed = node("embed", Embed, **given, dataset=dataset, weights_state=weights_state(choices))
         edges += [(bandpass, embed, same("series")), (inputs, embed, same("atlases", "entities"))]
         edges += [(embed, target, same("embeddings")) for target in (sink, outputs)]
@@ -153,7 +153,8 @@ def process_recording(
     with lock(output / LOCKS / name, wait) as is_free:
         if not is_free:
             return name, ELSEWHERE
-        if is_finished(output, recording, atlases, settings.method, settings.inputs.dataset_name):
+        dataset = dataset_identity(settings.bids_dir)
+        if is_finished(output, recording, atlases, settings.method, dataset):
             return name, FINISHED
         configure_nipype(output / "logs" / "crashes", settings.run.debug)
         started, stage = time.perf_counter(), ""
@@ -171,8 +172,7 @@ def process_recording(
 
         plugin = Serial(before)
         try:
-            mark = fingerprint(recording, settings.method, atlases, settings.inputs.dataset_name)
-            dataset = settings.inputs.dataset_name or ""
+            mark = fingerprint(recording, settings.method, atlases, dataset)
             workflow = init_recording_wf(settings.method, output, datasets, folder.name, dataset)
             workflow.base_dir = str(work)
             inputs = workflow.get_node("inputnode").inputs

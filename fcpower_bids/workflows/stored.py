@@ -115,7 +115,7 @@ def _embed(connectome: Connectome, encoder: Any, label: str, settings: Settings)
     """Embed one series and write vector and sidecar, unless they are there: made by this encoder from this series."""
     series = series_file(connectome.beside(TIMESERIES))
     target = connectome.beside(Output("embedding", (("desc", label),)))
-    person = dataset_identity(settings.bids_dir, settings.inputs.dataset_name), connectome.participant
+    person = dataset_identity(settings.bids_dir), connectome.participant
     stated = {OF_SERIES: known_digest(series), OF_DATASET: person[0]}  # which a node does not state
     about = {**encoder.provenance(settings.method.encoder_read), **stated}
     if target.is_file() and target.with_suffix(".json").is_file():

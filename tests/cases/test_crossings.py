@@ -93,13 +93,13 @@ def test_scans_that_were_cleaned_by_another_file_of_one_name_are_refused_and_oth
         more = ("--motion-filter-type", "lp", "--band-stop-min", "6") if name == "filtered" else ()
         options = ("--atlas", "builtin", "--nprocs", 1, "--min-time", 0, "--strategy", strategy, *more)
         assert run_app(tmp_path / "in", out[name], *options).code == 0
-    wanted = ("--targets", "planted_score", "--save-models", "--accept-no-skill")
+    wanted = ("--targets", "planted_score", "--save-models", "--any-skill")
     found = run(tmp_path / "in", out["out"], "group", *QUICK, *wanted, "--analyses", "prediction")
     assert found.code == 0, found.err
     (model,) = (out["out"] / "group" / "models").glob("*fc_model")
     tables = {}
     for name, folder in out.items():
-        run("predict", model, folder, "--accept-no-skill")
+        run("predict", model, folder)
         tables[name] = table(folder / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv")
     assert set(tables["out"]["state"]) == {"predicted"}
     assert set(tables["out"]["differences"]) == {"n/a"}
@@ -115,7 +115,7 @@ def test_a_training_scan_is_known_whatever_the_order_of_parcels_and_who_had_no_t
     cohort(tmp_path / "one", score=score)
     assert group(tmp_path / "one", "--targets", "score", "--save-models").code == 0
     (model,) = models(tmp_path / "one")
-    again = predictions(tmp_path / "one", model, "--accept-no-skill")
+    again = predictions(tmp_path / "one", model)
     known = dict(zip(PEOPLE, np.isfinite(score), strict=True))
     assert again.set_index("participant_id")["in_training"].to_dict() == known
     other = tmp_path / "two"
@@ -134,8 +134,8 @@ def test_a_training_scan_is_known_whatever_the_order_of_parcels_and_who_had_no_t
         options = ("--targets", "score", "--save-models", "--replace", "-d", f"list={folder / 'named.tsv'}")
         assert group(folder, *options).code == 0
     (model,) = models(tmp_path / "one")
-    moved = predictions(other, model, "--accept-no-skill").set_index("participant_id")
-    here = predictions(tmp_path / "one", model, "--accept-no-skill").set_index("participant_id")
+    moved = predictions(other, model).set_index("participant_id")
+    here = predictions(tmp_path / "one", model).set_index("participant_id")
     np.testing.assert_allclose(moved["prediction"], here["prediction"], rtol=1e-12)
     assert moved["in_training"].to_dict() == known
 
@@ -151,7 +151,7 @@ def test_who_is_in_no_fold_of_the_file_takes_no_part_and_is_named(tmp_path):
     assert set(read(tmp_path, "predictions")["participant_id"]) == set(PEOPLE[5:35])
     assert set(read(tmp_path, "prediction_baselines")["n_people"]) == {30}
     (model,) = models(tmp_path)
-    rows = predictions(tmp_path, model, "--accept-no-skill")
+    rows = predictions(tmp_path, model)
     assert set(rows[rows["in_training"]]["participant_id"]) == set(PEOPLE[5:35])
 
 
@@ -199,12 +199,12 @@ def test_another_model_of_one_name_does_not_take_the_rows_of_the_first(tmp_path)
     write_table(tmp_path / "bids" / "participants.tsv", participant_id=PEOPLE, score=2 * SCORE + AGE / 100)
     assert group(tmp_path, "--targets", "score", "--save-models", "--name", "B").code == 0
     first, second = (tmp_path / "out" / "group" / name / "models" / "target-score-fc_model" for name in "AB")
-    before = predictions(tmp_path, first, "--accept-no-skill")
+    before = predictions(tmp_path, first)
     assert len(before) == len(PEOPLE)
-    found = run("predict", second, tmp_path / "out", "--accept-no-skill", "--participant-label", "001")
+    found = run("predict", second, tmp_path / "out", "--participant-label", "001")
     assert found.code == 3
     assert "another model of this name" in found.err
-    pd.testing.assert_frame_equal(predictions(tmp_path, first, "--accept-no-skill"), before)
+    pd.testing.assert_frame_equal(predictions(tmp_path, first), before)
 
 
 def test_who_is_gone_has_no_prediction_and_no_page_of_it(tmp_path):
@@ -350,7 +350,7 @@ def test_a_list_has_one_name_whatever_it_is_called(tmp_path, monkeypatch):
 
 def test_strata_of_the_folds_are_no_business_of_a_model_of_one_target(tmp_path):
     cohort(tmp_path, dx=["x", "y", "y", "x"] * 10)
-    options = ("--targets", "score", "dx", "--save-models", "--stratify", "--accept-no-skill")
+    options = ("--targets", "score", "dx", "--save-models", "--stratify", "--any-skill")
     assert group(tmp_path, *options).code == 0
     assert len(models(tmp_path)) == 2
 
@@ -375,7 +375,7 @@ def test_a_code_for_a_missing_value_is_no_score_of_a_new_person(tmp_path):
     )
     write_table(new / "bids" / "participants.tsv", participant_id=PEOPLE, score=score)
     assert group(new, "--targets", "score").code == 0
-    predictions(new, model, "--accept-no-skill")
+    predictions(new, model)
     sidecar = new / "out" / "group" / "predicted" / f"{model.name.removesuffix('_model')}.json"
     assert json.loads(sidecar.read_text())["Coverage"]["Known"] == 30
 

@@ -138,7 +138,7 @@ def model(one_session, tmp_path_factory):
     """A model of people from 20 to 60, and the folder of outputs that it may be applied to."""
     folder = shutil.copytree(one_session, tmp_path_factory.mktemp("model") / "people")
     write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE, age=AGES, score=AGES[::-1])
-    assert group(folder, *PREDICT, "--targets", "score", "--save-models", "--accept-no-skill") == 0
+    assert group(folder, *PREDICT, "--targets", "score", "--save-models", "--any-skill") == 0
     return next((folder / "out" / "group" / "models").glob("*_model"))
 
 
@@ -149,7 +149,7 @@ def test_08_predict_reads_ages_as_the_group_level_does(people, model):
     for spelling, hint in hints.items():
         table = spelled(people / "new.csv", spelling, age=np.where(np.arange(30) == 3, 77, AGES))
         (people / "new.json").write_text(json.dumps({"age": hint} if hint else {}))
-        assert main(["predict", str(model), str(people / "out"), "--accept-no-skill", "--phenotypes", str(table)]) == 0
+        assert main(["predict", str(model), str(people / "out"), "--phenotypes", str(table)]) == 0
         rows = pd.read_csv(next((people / "out" / "group" / "predicted").glob("*fc.tsv")), sep="\t")
         old = rows["warning"].fillna("").str.contains("77 years old")
         assert rows.loc[old, "participant_id"].tolist() == ([] if hint else [PEOPLE[3]])
@@ -245,7 +245,7 @@ def test_25_rows_are_merged_by_scan_and_all_are_judged(tmp_path, model, capsys, 
     folder = write_series(tmp_path, seed=5)
     write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE, score=AGES + shift)
     assert group(folder, "--analyses", "check") == 0
-    apply = ["predict", str(model), str(folder / "out"), "--accept-no-skill"]
+    apply = ["predict", str(model), str(folder / "out")]
     assert main(apply) == 0
     path = next((folder / "out" / "group" / "predicted").glob("*fc.tsv"))
     beside = path.with_name(f"{path.stem}_reference.tsv")

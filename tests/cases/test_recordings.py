@@ -39,16 +39,15 @@ def test_a_column_that_is_not_there_is_a_parcel_without_a_value(kind, tmp_path):
     folder = tmp_path / "cpac" / "Outputs" / "cpac" / "filt_noglobal" / "rois_toy"
     folder.mkdir(parents=True)
     (tmp_path / "bids").mkdir()
-    names = list("abcdefgh")
+    names = list("abcdefghijkl")
     truth = {}
     for label in LABELS[:24]:
-        values = pd.DataFrame(np.random.default_rng(int(label)).normal(size=(T, 8)), columns=names)
+        values = pd.DataFrame(np.random.default_rng(int(label)).normal(size=(T, 12)), columns=names)
         values = values.drop(columns=LACKING[kind].get(label, []))
         header = "\t".join(f"#{name}" for name in values)
         np.savetxt(folder / f"NYU_{label}_rois_toy.1D", values, delimiter="\t", header=header, comments="")
         truth[f"sub-NYU{label}"] = values.corr().reindex(index=names, columns=names)
     words = (tmp_path / "bids", tmp_path / "out", "group", "-d", f"cpac={tmp_path / 'cpac'}", *CHECK)
-    words = (*words, "--drop-parcels-missing-in", "0.2", "--drop-people-missing", "0.3")
     found = run(*words)
     assert found.code == 0, found.err
     lost = sorted({name for lacking in LACKING[kind].values() for name in lacking})
@@ -56,8 +55,7 @@ def test_a_column_that_is_not_there_is_a_parcel_without_a_value(kind, tmp_path):
     parcels = rows[rows["what"] == "parcel"]["reason"].str.partition(":")[0].tolist()
     assert parcels == lost
     assert len(table(tmp_path / "out" / "group" / "scans.tsv")) == 24
-    limits = {"min_time": 0.0, "drop_parcels_missing_in": 0.2, "drop_people_missing": 0.3}
-    cohort = load_cohort(tmp_path / "out", tmp_path / "bids", **limits)
+    cohort = load_cohort(tmp_path / "out", tmp_path / "bids", min_time=0.0)
     kept = [name for name in names if name not in lost]
     assert list(cohort.parcels) == kept
     for row, name in enumerate(cohort.names):

@@ -168,7 +168,7 @@ def listed(tmp_path_factory):
     (folder / "bids" / "dataset_description.json").write_text('{"Name": "Toy", "BIDSVersion": "1.9.0"}')
     words = ("-d", f"list={write_list(folder)}", "--min-time", "0", "--targets", "score", "--nprocs", "1", "--quiet")
     few = ("--folds", 3, "--repeats", 1, "--permutations", 0)
-    few += ("--analyses", "prediction", "--save-models", "--accept-no-skill")
+    few += ("--analyses", "prediction", "--save-models", "--any-skill")
     found = run(folder / "bids", folder / "out", "group", *words, *few)
     assert found.code == 0, found.err
     return folder
@@ -212,7 +212,7 @@ def test_what_is_rejected_is_neither_analysed_nor_packed_nor_predicted(listed, t
     assert "003" not in table(out / "corpus" / "recordings.tsv")["subject"].tolist()
     assert len(table(out / "corpus" / "recordings.tsv")) == 29
     (model,) = (out / "group" / "models").glob("*fc_model")
-    found = run("predict", model, out, "--accept-no-skill")
+    found = run("predict", model, out)
     assert found.code == 4, found.err
     (predicted,) = (out / "group" / "predicted").glob("*-fc.tsv")
     rows = table(predicted).set_index("participant_id")

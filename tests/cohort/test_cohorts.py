@@ -41,7 +41,8 @@ def test_arrays_and_tables_say_what_the_files_say(tmp_path):
     np.testing.assert_array_equal(cohort.series[3]()[0], series_of(100 + ord("b")))
 
 
-def test_every_loss_is_on_record_and_nothing_is_filled_in(tmp_path):
+def test_every_loss_is_on_record_and_nothing_is_filled_in(tmp_path, monkeypatch):
+    monkeypatch.setattr("fcpower_bids.cohort.inclusion.MOST_MISSING", 0.3)  # there are six parcels
     settings = make_outputs(tmp_path, people=8)
     out = settings.output_dir
     add_output(out, "sub-01_ses-a", series_of(900), mean_fd=0.9)
@@ -51,7 +52,7 @@ def test_every_loss_is_on_record_and_nothing_is_filled_in(tmp_path):
     listed = tmp_path / "out_of_it.tsv"
     listed.write_text("participant_id\treason\nsub-08\tWithdrew\n")
     write_participants(settings.bids_dir / "participants.tsv", 9, score=[1, 2, -9999, 4, 5, 6, None, 8, 9])
-    choices = {"max_mean_fd": 0.5, "drop_people_missing": 0.3, "exclude_file": listed, "targets": ("score",)}
+    choices = {"max_mean_fd": 0.5, "exclude_file": listed, "targets": ("score",)}
     cohort = load_cohort(settings.changed(**choices))
     left_out = {(person, session) for person, session, _ in rows_of(cohort, "recording")}
     twins = {("sub-05", "ses-a"), ("sub-04", "ses-b")}

@@ -140,7 +140,7 @@ def test_every_way_in_leads_to_right_numbers(way, truth, tmp_path):
 
 def predicts(group: Callable[..., Told], out: Path, series: Series, people: Path) -> None:
     """The score of people who are held out is that of a ridge regression by numpy."""
-    ended = group("--analyses", "prediction", "--save-models", "--accept-no-skill")
+    ended = group("--analyses", "prediction", "--save-models", "--any-skill")
     assert ended.code == 0, ended.err
     results = out / "group" / "doors"
     written, folds = table(results / "predictions.tsv"), table(results / "folds.tsv")
@@ -158,7 +158,7 @@ def predicts(group: Callable[..., Told], out: Path, series: Series, people: Path
 def applies_a_model(out: Path, series: Series) -> None:
     """A model of these people, applied to their scans: what its weights give; nothing of who is rejected."""
     (model,) = (out / "group" / "doors" / "models").glob("*fc-power*")
-    ended = run("predict", model, out, "--accept-no-skill")
+    ended = run("predict", model, out)
     assert ended.code == 4, ended.err
     with np.load(model / "weights.npz") as arrays:
         weights, level = arrays["weights"][:, 0], float(arrays["intercept"][0])

@@ -84,9 +84,10 @@ def test_a_recording_of_other_outputs_is_never_replaced(tmp_path, capsys):
     assert pack(tmp_path / "one", corpus) == 0
     before = pd.read_csv(f"{corpus}/recordings.tsv", sep="\t")
     assert pack(tmp_path / "two", corpus) == 2
-    assert "name this one (dataset_name in a file)" in capsys.readouterr().err
+    assert "give this one a DatasetDOI or a Name of its own" in capsys.readouterr().err
     pd.testing.assert_frame_equal(pd.read_csv(f"{corpus}/recordings.tsv", sep="\t"), before)
-    assert pack(tmp_path / "two", corpus, "--dataset-name", "second") == 0
+    describe(tmp_path / "two" / "bids", DatasetDOI="10.1/y")
+    assert pack(tmp_path / "two", corpus) == 0
     assert packed(corpus) == [3, 3]
 
 
@@ -94,9 +95,10 @@ def test_a_dataset_that_says_nothing_of_itself_has_to_be_named(tmp_path, capsys)
     plant_outputs(tmp_path, made_recordings(people=3, sessions=1))
     describe(tmp_path / "bids")
     assert pack(tmp_path, str(tmp_path / "corpus")) == 2
-    assert "Name it by dataset_name in a file." in capsys.readouterr().err
+    assert "Give it that file with a Name." in capsys.readouterr().err
     assert not (tmp_path / "corpus").exists()
-    assert pack(tmp_path, str(tmp_path / "corpus"), "--dataset-name", "mine") == 0
+    describe(tmp_path / "bids", Name="Mine")
+    assert pack(tmp_path, str(tmp_path / "corpus")) == 0
     assert packed(tmp_path / "corpus") == [3]
 
 

@@ -143,14 +143,13 @@ def test_not_finished_when_weights_or_what_comes_with_them_changed(case, tmp_pat
     recording, chosen, _ = case
     folder = tmp_path / "model"
     folder.mkdir()
-    for name in (weights, "gradients.csv", "README.md"):
+    for name in (weights, "gradient_mapping_450.csv", "README.md"):
         (folder / name).write_text("before")
-    named = (folder, folder) if in_folder else (folder / weights, folder / "gradients.csv")
-    chosen = chosen.changed(encoder="brain-jepa", encoder_weights=str(named[0]), encoder_aux=(named[1],))
+    chosen = chosen.changed(encoder="brain-jepa", encoder_weights=str(folder if in_folder else folder / weights))
     seen = {status.fingerprint(recording, chosen.method, (), None)}
     (folder / "README.md").write_text("something else")
     assert status.fingerprint(recording, chosen.method, (), None) in seen
-    for name in (weights, "gradients.csv"):
+    for name in (weights, "gradient_mapping_450.csv"):
         (folder / name).write_text("something else")
         mark = status.fingerprint(recording, chosen.method, (), None)
         assert mark not in seen

@@ -79,7 +79,7 @@ def pretrain(corpus: Path, output: Path, config: PretrainConfig, stop_step: int 
 
 
 def write_public(pack: Path, folder: Path, window: int = 20) -> None:
-    """Write a pack in the public layout, whole windows, and ``parcels.txt`` for ``--roi-labels``."""
+    """Write a pack in the public layout, whole windows, with ``parcels.txt``."""
     corpus = open_pack(pack)
     counts = corpus.windows_apart(window)
     rows = np.flatnonzero(counts)

@@ -292,8 +292,7 @@ def test_training_on_it_is_training_on_our_pack_of_the_same_windows(tmp_path):
     plant_outputs(tmp_path, short)
     assert run_pretrain(tmp_path) == 0
     write_public(tmp_path / "out" / "corpus", tmp_path / "public")
-    named = ("--corpus", tmp_path / "public", "--roi-labels", tmp_path / "public" / "parcels.txt")
-    assert run_pretrain(tmp_path, *named, out="elsewhere") == 0
+    assert run_pretrain(tmp_path, "--corpus", tmp_path / "public", out="elsewhere") == 0
     pd.testing.assert_frame_equal(read_log(tmp_path / "elsewhere" / "encoder"), read_log(tmp_path / "out" / "encoder"))
     configs = [json.loads((tmp_path / out / "encoder/model/config.json").read_text()) for out in ("out", "elsewhere")]
     assert [config["tr_range"] for config in configs] == [[2.0, 2.5], None]
@@ -302,7 +301,7 @@ def test_training_on_it_is_training_on_our_pack_of_the_same_windows(tmp_path):
 
 def test_every_window_drawn_is_a_stored_one_of_its_recording(public, tmp_path):
     public_corpus.prepare_corpus(public, tmp_path / "run")
-    corpus = public_corpus.open_corpus(public, tmp_path / "run", NAMES)
+    corpus = public_corpus.open_corpus(public, tmp_path / "run")
     stored, owners = np.load(public / "windows.npy"), np.load(public / "window_to_recording.npy")
     rows, places = np.array([31, 0, 7]), np.array([1, 0, 1])
     cut = corpus.windows(rows, places, WINDOW).numpy()
@@ -318,12 +317,20 @@ def test_every_window_drawn_is_a_stored_one_of_its_recording(public, tmp_path):
 @pytest.mark.parametrize(
     ("name", "harm", "told"),
     [
-        ("windows", lambda a: np.ascontiguousarray(a.T).reshape(a.shape), "are not those that its teacher"),
-        ("window_to_recording", lambda a: a + 1, "points outside recordings.json"),
+        ("windows.npy", lambda a: np.ascontiguousarray(a.T).reshape(a.shape), "are not those that its teacher"),
+        ("window_to_recording.npy", lambda a: a + 1, "points outside recordings.json"),
+        ("parcels.txt", lambda names: names.replace(NAMES[3], NAMES[2]), "different names for"),
+        ("parcels.txt", None, "in a file parcels.txt"),
     ],
 )
 def test_files_that_do_not_fit_each_other_are_named(public, tmp_path, capsys, name, harm, told):
-    np.save(public / f"{name}.npy", harm(np.load(public / f"{name}.npy")))
+    path = public / name
+    if harm is None:
+        path.unlink()
+    elif path.suffix == ".npy":
+        np.save(path, harm(np.load(path)))
+    else:
+        path.write_text(harm(path.read_text()))
     assert run_pretrain(tmp_path, "--corpus", public, out="new") == 3
     assert told in capsys.readouterr().err
     assert not (tmp_path / "new" / "encoder" / "model").exists()

@@ -337,12 +337,10 @@ OTHER = {
     "encoder_weights": "elsewhere",
     "encoder_revision": "def",
     "encoder_read": "windows",
-    "allow_missing_parcels": True,
 }
-OF_PUBLISHED = {"encoder_protocol": "paper", "encoder_aux": (Path("aux/statistics.tsv"),)}
-WITHOUT_SENTENCE = {"atlas_dir", "accept_encoder_licence"}
-"""Where an atlas is looked for (its name and source tell which one was found), a permission, and how results are stored
-(the text is that of no transforms, which have an entry)."""
+OF_PUBLISHED = {"encoder_protocol": "paper"}
+WITHOUT_SENTENCE = {"atlas_dir"}
+"""Where an atlas is looked for: its name and source tell which one was found."""
 
 
 def sentences(settings: Settings, **known: object) -> str:
@@ -357,6 +355,7 @@ def test_every_option_of_the_method_is_tried_here():
 
 def test_every_option_changes_its_sentence_and_little_else():
     published = RICH.changed(encoder="brain-jepa")
+    assert "licence of its weights: none stated by the authors." in sentences(published)
     tried = [(RICH, name, OTHER[name]) for name in OTHER] + [(published, *each) for each in OF_PUBLISHED.items()]
     for settings, name, other in tried:
         before, after = sentences(settings).splitlines(), sentences(settings.changed(**{name: other})).splitlines()

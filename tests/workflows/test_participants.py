@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter, namedtuple
 from collections.abc import Callable
@@ -228,6 +229,12 @@ def one_more_atlas(folder: Path, _: pytest.MonkeyPatch) -> tuple[str, ...]:
     return ("--atlas", str(folder / "mine.nii.gz"))
 
 
+def another_name(folder: Path, _: pytest.MonkeyPatch) -> tuple[str, ...]:
+    path = folder / "in" / "dataset_description.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"DatasetDOI": "10.1/another"}))
+    return ()
+
+
 def another_version(_: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
     for module in (participant, status):
         patch.setattr(module, "__version__", "9.9")
@@ -238,7 +245,7 @@ CHANGES: dict[str, tuple[str, ...] | Callable[[Path, pytest.MonkeyPatch], tuple[
     "nothing": (),
     "--alpha": ("--alpha", "0.5"),
     "--transforms": ("--transforms", "fisher_z"),
-    "--dataset-name": ("--dataset-name", "another"),
+    "another name of the dataset": another_name,
     "--strategy": ("--strategy", "simple"),
     "--min-time": ("--min-time", "100"),
     "another confounds table": replaced("*_timeseries.tsv"),
@@ -254,7 +261,7 @@ AGAIN: dict[str, set[str]] = {
     "nothing": set(),
     "--alpha": {"power", "sink"},
     "--transforms": {"transforms", "sink"},
-    "--dataset-name": {"embed", "sink"},
+    "another name of the dataset": {"embed", "sink"},
 }
 """What runs again; of all other changes everything but the reading of the volumes."""
 READ_AGAIN = {"--atlas", "a replaced series", "a replaced mask", "another version"}

@@ -1,4 +1,4 @@
-"""Published encoders, each loaded by ``(weights, *, aux, revision, seed, parcel_names, protocol, ...) -> Encoder``."""
+"""Published encoders, each loaded by ``(weights, *, revision, seed, parcel_names, protocol) -> Encoder``."""
 
 from fcpower_bids.encoders.published.brain_semantoks import load_brain_semantoks
 from fcpower_bids.encoders.published.masked import load_brainlm, load_brainlm_650m, load_brainmass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import logging
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -19,11 +20,14 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.encoders import FURTHER, PUBLISHED, STATISTICS, further_files
 from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable, misfits, read_tensors
 from fcpower_bids.encoders.embedding import Read, ready
 from fcpower_bids.encoders.fbert import count_parameters
 from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.store import digest_of
+
+logger = logging.getLogger(__name__)
 
 # --- The orders in which published encoders expect their parcels ------------------------------------------------------
 # Parcels are found by region name, never by position. The same 400 parcels of Schaefer 2018 come with 7- and 17-network
@@ -121,7 +125,6 @@ class Recipe:
     """How the authors of a model feed it."""
 
     name: str  # that of `encoders.PUBLISHED`
-    licence: str  # of the weights, in words
     source: str  # where model and weights were published
     atlas: str  # its parcels, as for ``--atlas``
     n_parcels: int  # how many they are
@@ -140,7 +143,6 @@ class PublishedEncoder:
     model: nn.Module  # in evaluation mode
     source: Mapping[str, Any] = field(default_factory=dict)  # paths and sha256 of weights and auxiliary files
     protocol: str = "own"  # one of "own", "paper": fed as its authors feed it, or as in the comparison of the paper
-    allow_missing_parcels: bool = False  # whether parcels without data are filled with their mean, 0
 
     @abstractmethod
     def prepare(self, series: FloatArray, repetition_time: float) -> Tensor:
@@ -174,7 +176,7 @@ class PublishedEncoder:
         return {
             "name": recipe.name,
             **self.source,
-            "licence": recipe.licence,
+            "licence": PUBLISHED[recipe.name],
             "source": recipe.source,
             "n_parameters": count_parameters(self.model),
             "n_dimensions": recipe.n_dimensions,
@@ -185,7 +187,7 @@ class PublishedEncoder:
             "window": recipe.frames,
             "band": recipe.band,
             "read": f"{self.reading} ({self.protocol} protocol)",
-            "missing_parcels": "filled with their mean" if self.allow_missing_parcels else "refused",
+            "missing_parcels": "refused",
         }
 
     @property
@@ -207,12 +209,12 @@ class PublishedEncoder:
         if values.ndim != 2 or values.shape[1] <= columns.max():
             raise RecordingError(f"A series must be volumes by named parcels, not of the shape {values.shape}.")
         chosen = np.where(columns >= 0, values[:, columns], 0.0)
-        empty = np.isnan(chosen).all(axis=0)
-        broken = ~np.isfinite(chosen).all(axis=0) & ~empty
-        if broken.any() or (empty.any() and not self.allow_missing_parcels):
-            what, n = ("partly missing or infinite", broken.sum()) if broken.any() else ("without data", empty.sum())
-            raise RecordingError(f"{n} parcels that {self.recipe.name} needs are {what}; leave the recording out.")
-        return np.where(empty, 0.0, chosen)
+        if n := int((~np.isfinite(chosen).all(axis=0)).sum()):
+            raise RecordingError(
+                f"{n} parcels that {self.recipe.name} needs are missing, in part or whole, or infinite; leave the "
+                "recording out."
+            )
+        return chosen
 
     def resampled(self, series: FloatArray, repetition_time: float) -> FloatArray:
         """Bring a recording to the repetition time of the model, or leave it. Raises RecordingError."""
@@ -249,23 +251,14 @@ def loader(
     build: Callable[[Recipe, Path, Mapping[str, Path], Any], PublishedEncoder],
     recipe: Recipe,
     size: Any,
-    needed: Mapping[str, str] | None = None,
-    optional: Sequence[str] = (),
 ) -> Callable[..., Any]:
-    """Make a loader of an encoder: `build` from recipe, weights, `needed` and `optional` files.
-
-    Of its keywords `aux` are further files that come with the model, and `accept_licence` says that the user has read
-    the licence of the weights; the others are fields of `PublishedEncoder`.
-    """
+    """Make a loader of an encoder: `build` from recipe, weights and the files of `FURTHER`."""
     ours = size
 
     def load(
         weights: str | Path | None,
         *,
         protocol: str = "own",
-        aux: Sequence[Path] = (),
-        accept_licence: bool = False,
-        allow_missing_parcels: bool = False,
         parcel_names: Sequence[str] | None = None,
         size: Any = None,
         **unused: Any,
@@ -273,22 +266,18 @@ def loader(
         """Load the encoder; see `fcpower_bids.encoders.load_encoder`."""
         if protocol not in ("own", "paper"):
             raise UsageError(f"There is no encoder protocol called '{protocol}'. Choose from: own, paper.")
-        path, files = find_weights(recipe, weights, accept_licence), dict[str, Path]()
-        for file in (*(needed or {}), *optional):  # among those that the user gave, by their published names
-            given = [candidate / file if candidate.is_dir() else candidate for candidate in map(Path, aux)]
-            here = [candidate for candidate in given if candidate.name == file and candidate.is_file()]
-            if needed and not here and file in needed:
-                raise UsageError(
-                    f"{recipe.name} needs {needed[file]} ({file}); give it with encoder_aux in the file of "
-                    "--config-file."
-                )
-            if here:
-                files[file] = here[0]
+        path = find_weights(recipe, weights)
+        files = further_files(recipe.name, path)
+        if absent := [file for file in FURTHER.get(recipe.name, ()) if file not in files and file != STATISTICS]:
+            raise UsageError(
+                f"{recipe.name} needs {absent[0]}, which comes with the model: put it beside {path.name} in "
+                f"{path.parent}."
+            )
         encoder = build(recipe, path, files, size or ours)
         further = {file: digest_of(extra) for file, extra in files.items()}
         source = {"weights": path.name, "sha256": digest_of(path), "aux_sha256": further}
-        encoder = replace(encoder, source=source, protocol=protocol, allow_missing_parcels=allow_missing_parcels)
-        return ready(encoder, parcel_names)
+        logger.warning("Licence of the weights of %s: %s. See %s.", recipe.name, PUBLISHED[recipe.name], recipe.source)
+        return ready(replace(encoder, source=source, protocol=protocol), parcel_names)
 
     return load
 
@@ -296,16 +285,11 @@ def loader(
 # --- Files of others ------------------------------------------------------------------------------------------------
 
 
-def find_weights(recipe: Recipe, weights: str | Path | None, accept_licence: bool) -> Path:
-    """Weights file of an encoder whose licence is accepted. Raises EncoderUnavailable, UsageError, CheckpointError."""
-    name, licence = recipe.name, recipe.licence
+def find_weights(recipe: Recipe, weights: str | Path | None) -> Path:
+    """Weights file of an encoder. Raises EncoderUnavailable, CheckpointError."""
+    name = recipe.name
     if weights is None:
         raise EncoderUnavailable(f"No weights were given for the encoder {name}: download them and give their path.")
-    if not accept_licence:
-        raise UsageError(
-            f"The weights of {name} are not free ({licence}); read their licence, then repeat with "
-            "accept_encoder_licence = true in the file of --config-file."
-        )
     path = Path(weights).expanduser()
     if path.is_dir():
         inside = [path / file for file in HF_WEIGHTS if (path / file).is_file()]

@@ -33,7 +33,6 @@ N_CROPS = {"own": 8, "paper": 16}
 """Windows of a recording: of the released probe, and of the comparison of the paper."""
 RECIPE = Recipe(
     name="brain-semantoks",
-    licence="none stated by the authors",
     source="https://huggingface.co/SamGijsen/Brain-Semantoks",
     atlas="Schaefer457",
     n_parcels=457,

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.encoders import COORDINATES, STATISTICS
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.embedding import Read
 from fcpower_bids.encoders.published.adapters import (
@@ -43,8 +44,6 @@ N_PARCELS, FRAMES = 424, 200
 LABELS = tuple(str(label) for label in range(1, N_PARCELS + 1))
 LARGEST = 5.6430855
 """Largest scaled value of the authors' training data, which they divide by."""
-COORDINATES = "A424_Coordinates.dat"
-STATISTICS = "cohort_statistics.tsv"
 PADDING = -1.0
 
 
@@ -66,7 +65,6 @@ SIZES = {
 }
 RECIPE = Recipe(
     name="brainlm",
-    licence="CC BY-NC-ND 4.0",
     source="https://huggingface.co/vandijklab/brainlm",
     atlas="A424",
     n_parcels=N_PARCELS,
@@ -184,8 +182,8 @@ class BrainLMEncoder(PublishedEncoder):
         """Centre, scale by the cohort, resample, cut, sort, pad: images (n, 3, side, side)."""
         if self.statistics is None:
             raise RecordingError(
-                f"{self.recipe.name} is fed relative to a cohort, which a single recording has not; give "
-                f"{STATISTICS} as encoder_aux in a file, or fit it on the training recordings."
+                f"{self.recipe.name} is fed relative to a cohort, which a single recording has not; put "
+                f"{STATISTICS} beside the weights, or fit it on the training recordings."
             )
         scaled = (series - series.mean(axis=0) - self.statistics.median) / self.statistics.iqr / LARGEST
         windows = self.windows(self.resampled(scaled, repetition_time), FRAMES)
@@ -225,17 +223,13 @@ def build(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: BrainLMSize
     return BrainLMEncoder(recipe, model, rows=image_rows(aux[COORDINATES]), side=size.side, statistics=statistics)
 
 
-load_brainlm, load_brainlm_650m = (
-    loader(build, replace(RECIPE, name=name), size, {COORDINATES: "the coordinates of its parcels"}, (STATISTICS,))
-    for name, size in SIZES.items()
-)
+load_brainlm, load_brainlm_650m = (loader(build, replace(RECIPE, name=name), size) for name, size in SIZES.items())
 
 
 # --- BrainMass --------------------------------------------------------------------------------------------------------
 
 BRAINMASS_RECIPE = Recipe(
     name="brainmass",
-    licence="none stated by the authors",
     source="https://github.com/podismine/BrainMass",
     atlas="Schaefer100",
     n_parcels=100,

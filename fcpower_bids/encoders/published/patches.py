@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.encoders import EIGENMODES, GRADIENTS, JEPA_GRADIENTS
 from fcpower_bids.encoders.published.adapters import (
     Block,
     PublishedEncoder,
@@ -80,10 +81,8 @@ def scaled_to_unit_range(table: Tensor) -> Tensor:
 # --- Brain-JEPA -----------------------------------------------------------------------------------------------------
 
 
-JEPA_GRADIENTS = "gradient_mapping_450.csv"
 JEPA_RECIPE = Recipe(
     name="brain-jepa",
-    licence="none stated by the authors",
     source="https://github.com/Eric-LRL/Brain-JEPA",
     atlas="Schaefer450x17",
     n_parcels=450,
@@ -155,9 +154,7 @@ def build_jepa(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: BrainJ
     return BrainJEPAEncoder(recipe, fill(lambda: BrainJEPA(size, gradients), path, "target_encoder"))
 
 
-load_brain_jepa = loader(
-    build_jepa, JEPA_RECIPE, BrainJEPASize(), {JEPA_GRADIENTS: "the functional gradients of its parcels"}
-)
+load_brain_jepa = loader(build_jepa, JEPA_RECIPE, BrainJEPASize())
 
 
 # --- BrainHarmonix-F ------------------------------------------------------------------------------------------------
@@ -168,10 +165,8 @@ TRAINED_PATCHES = {"own": 18, "paper": 11}
 """Patches of a window: as pretrained, and as in the comparison of the paper."""
 SHORTEST, LONGEST = 0.3, 3.6
 """Repetition times in seconds that give a patch 10 to about 120 volumes."""
-GRADIENTS, EIGENMODES = "gradient_mapping_400.csv", "schaefer400_roi_eigenmodes.csv"
 HARMONIX_RECIPE = Recipe(
     name="brain-harmonix-f",
-    licence="CC BY-NC-SA 4.0",
     source="https://github.com/hzlab/Brain-Harmony",
     atlas="Schaefer400x17",
     n_parcels=400,
@@ -258,9 +253,4 @@ def build_harmonix(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: Ha
     return HarmonixEncoder(recipe, model)
 
 
-load_brain_harmonix = loader(
-    build_harmonix,
-    HARMONIX_RECIPE,
-    HarmonixSize(),
-    {GRADIENTS: "the functional gradients of its parcels", EIGENMODES: "their geometric eigenmodes"},
-)
+load_brain_harmonix = loader(build_harmonix, HARMONIX_RECIPE, HarmonixSize())

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import torch
 from scipy.special import erf, softmax
-
-
-def accepted(*aux: Path, protocol: str = "own") -> dict[str, Any]:
-    return {"protocol": protocol, "aux": aux, "accept_licence": True}
 
 
 def random_state(shapes: dict[str, tuple[int, ...]], seed: int = 0, scale: float = 0.2) -> dict[str, torch.Tensor]:

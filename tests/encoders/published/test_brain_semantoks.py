@@ -12,7 +12,6 @@ from fcpower_bids.encoders.published.adapters import BUCKNER, parcel_order
 from fcpower_bids.encoders.published.brain_semantoks import SemantoksSize, load_brain_semantoks
 from fcpower_bids.errors import RecordingError
 from tests.encoders.published.references import (
-    accepted,
     doubles,
     noise,
     random_state,
@@ -99,7 +98,7 @@ def path(tmp_path_factory, state):
 
 
 def load(path, protocol="own", **options):
-    return load_brain_semantoks(path, **accepted(protocol=protocol), size=SIZE, **options)
+    return load_brain_semantoks(path, protocol=protocol, size=SIZE, **options)
 
 
 def slow_token(w, prefix, x):

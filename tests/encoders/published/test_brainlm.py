@@ -18,7 +18,6 @@ from fcpower_bids.encoders.published.masked import (
 )
 from fcpower_bids.errors import RecordingError
 from tests.encoders.published.references import (
-    accepted,
     doubles,
     noise,
     random_state,
@@ -77,7 +76,7 @@ def files(tmp_path_factory, coordinates, statistics):
 
 
 def load(files, **options):
-    return load_brainlm(files, **accepted(files), size=SIZE, **options)
+    return load_brainlm(files, size=SIZE, **options)
 
 
 def slow_image(series, coordinates, statistics):
@@ -140,10 +139,10 @@ def test_rows_are_sorted_by_y_and_ties_keep_their_order(files, coordinates):
 
 
 def test_no_cohort_no_embedding(files, tmp_path, statistics):
-    aux = files / "A424_Coordinates.dat"
-    encoder = load_brainlm(files, **accepted(aux), size=SIZE)
+    (files / "cohort_statistics.tsv").rename(tmp_path / "cohort_statistics.tsv")
+    encoder = load(files)
     series = [noise(220, 424, seed) * (1 + seed) for seed in range(3)]
-    with pytest.raises(RecordingError, match=r"a single recording has not; give cohort_statistics.tsv"):
+    with pytest.raises(RecordingError, match=r"a single recording has not; put cohort_statistics.tsv"):
         encoder.embed(series[:1], NAMES, 0.735)
     fitted = encoder.fit(series, NAMES)
     pooled = np.concatenate([one - one.mean(axis=0) for one in series])
@@ -151,8 +150,8 @@ def test_no_cohort_no_embedding(files, tmp_path, statistics):
     low, high = np.percentile(pooled, [25, 75], axis=0)
     np.testing.assert_allclose(fitted.statistics.iqr, high - low)
     assert fitted.provenance()["statistics"] == "fitted on 3 training recordings"
-    write_statistics(tmp_path / "cohort_statistics.tsv", fitted.statistics)
-    again = load_brainlm(files, **accepted(aux, tmp_path / "cohort_statistics.tsv"), size=SIZE)
-    np.testing.assert_array_equal(again.embed(series, NAMES, 0.735), fitted.embed(series, NAMES, 0.735))
+    write_statistics(files / "cohort_statistics.tsv", fitted.statistics)
+    np.testing.assert_array_equal(load(files).embed(series, NAMES, 0.735), fitted.embed(series, NAMES, 0.735))
+    (tmp_path / "cohort_statistics.tsv").replace(files / "cohort_statistics.tsv")
     back = read_statistics(files / "cohort_statistics.tsv")
     np.testing.assert_array_equal(back.iqr, statistics.iqr)

@@ -10,13 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fcpower_bids.encoders import ENCODERS, PUBLISHED, load_encoder
+from fcpower_bids.encoders import ENCODERS, FURTHER, PUBLISHED, load_encoder
 from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable
 from fcpower_bids.encoders.fbert import count_parameters
 from fcpower_bids.encoders.published.adapters import match_labels, parcel_order, read_state, resample
 from fcpower_bids.encoders.published.masked import BrainMass, BrainMassSize, load_brainmass, shrunk_correlation
 from fcpower_bids.errors import RecordingError, UsageError
-from tests.encoders.published.references import accepted, doubles, noise, random_state, slow_attention, slow_norm
+from tests.encoders.published.references import doubles, noise, random_state, slow_attention, slow_norm
 
 SIZE = BrainMassSize(layers=2, heads=10, ff=24)
 NAMES = parcel_order("Schaefer100").names
@@ -90,7 +90,7 @@ def test_undefined_correlations_are_zero():
 def test_embedding_equals_the_slow_reference_whatever_the_order_of_columns(path, state, protocol):
     series = noise(150, 100)
     expected = slow_embedding(state, shrunk_correlation(series))
-    encoder = load_brainmass(path, **accepted(protocol=protocol), size=SIZE, parcel_names=NAMES)
+    encoder = load_brainmass(path, protocol=protocol, size=SIZE, parcel_names=NAMES)
     shuffle = np.random.default_rng(2).permutation(100)
     embedded = encoder.embed([series[:, shuffle]], [NAMES[i] for i in shuffle], 0.8)
     np.testing.assert_allclose(embedded, [expected], atol=1e-5)
@@ -105,18 +105,19 @@ def test_full_size_has_the_published_names_and_count():
     assert count_parameters(model) + sum(map(count_parameters, head)) == 10_165_800  # published with its head
 
 
-def test_every_published_encoder_is_registered_and_asks_for_weights_and_licence(tmp_path):
+def test_every_published_encoder_is_registered_and_asks_for_weights_and_what_belongs_to_them(tmp_path):
     assert set(PUBLISHED) < set(ENCODERS)
     (tmp_path / "weights.pth").write_bytes(b"")
     for name in PUBLISHED:
         with pytest.raises(EncoderUnavailable, match=f"No weights were given for the encoder {name}"):
-            load_encoder(name, None, accept_licence=True)
-        with pytest.raises(UsageError, match=f"The weights of {name} are not free"):
-            load_encoder(name, tmp_path / "weights.pth")
+            load_encoder(name, None)
         with pytest.raises(CheckpointError, match="There is no weights file"):
-            load_encoder(name, tmp_path / "absent.pth", accept_licence=True)
+            load_encoder(name, tmp_path / "absent.pth")
         with pytest.raises(CheckpointError, match=r"holds neither model.safetensors nor pytorch_model.bin"):
-            load_encoder(name, tmp_path, accept_licence=True)
+            load_encoder(name, tmp_path)
+        if name in FURTHER:
+            with pytest.raises(UsageError, match=f"{FURTHER[name][0]}, which .*: put it beside weights.pth"):
+                load_encoder(name, tmp_path / "weights.pth")
     with pytest.raises(UsageError, match="no encoder protocol called 'mine'"):
         load_encoder("brainmass", None, protocol="mine")
 

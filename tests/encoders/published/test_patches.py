@@ -10,7 +10,6 @@ from fcpower_bids.encoders.published.adapters import parcel_order
 from fcpower_bids.encoders.published.patches import BrainJEPASize, HarmonixSize, load_brain_harmonix, load_brain_jepa
 from fcpower_bids.errors import RecordingError
 from tests.encoders.published.references import (
-    accepted,
     doubles,
     noise,
     random_state,
@@ -57,7 +56,7 @@ def files(tmp_path_factory, state):
 
 
 def load(files, protocol="own", **options):
-    return load_brain_jepa(files / "jepa.pth.tar", **accepted(files, protocol=protocol), size=SIZE, **options)
+    return load_brain_jepa(files / "jepa.pth.tar", protocol=protocol, size=SIZE, **options)
 
 
 def slow_embedding(state, gradients, x):
@@ -153,8 +152,7 @@ def files_of_harmonix(tmp_path_factory, state_of_harmonix):
 
 
 def load_of_harmonix(files_of_harmonix, protocol="own", **options):
-    published = accepted(files_of_harmonix, protocol=protocol)
-    return load_brain_harmonix(files_of_harmonix / "model.pth", **published, size=HARMONIX_SIZE, **options)
+    return load_brain_harmonix(files_of_harmonix / "model.pth", protocol=protocol, size=HARMONIX_SIZE, **options)
 
 
 def slow_embedding_of_harmonix(state_of_harmonix, files_of_harmonix, series, patch, n_valid, times):

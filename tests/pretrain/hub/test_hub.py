@@ -60,8 +60,7 @@ def test_a_corpus_from_the_hub_is_recorded_by_its_commit(tmp_path, tables, monke
     write_public(tmp_path / "out" / "corpus", cached)
     asked = {}
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda name, **how: asked.update(how) or str(cached))
-    named = ("--corpus", CORPUS_ID, "--roi-labels", cached / "parcels.txt")
-    assert run_pretrain(tmp_path, *SHORT, *named, out="new") == 0
+    assert run_pretrain(tmp_path, *SHORT, "--corpus", CORPUS_ID, out="new") == 0
     assert asked["repo_type"] == "dataset"
     assert "windows.npy" in asked["allow_patterns"]
     assert config(tmp_path, "new")["corpus_revision"] == "0123abcd"

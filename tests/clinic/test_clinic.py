@@ -1,0 +1,518 @@
+"""Saved models and their predictions: numbers by hand, what they know of themselves, and what people are told."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import pickle
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from fcpower_bids.clinic import page as prediction
+from fcpower_bids.clinic.fit import (
+    REFERENCE,
+    conformal_radius,
+    fit_final_model,
+    judge_skill,
+    load_model,
+    model_path,
+    save_model,
+)
+from fcpower_bids.clinic.page import answer_person, fitting, say_added
+from fcpower_bids.clinic.predict import NewScan, apply_model
+from fcpower_bids.core.edges import rebuild_matrix
+from fcpower_bids.core.folds import deal_families
+from fcpower_bids.core.series import z_score
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.tables import read_table, write_table
+from tests.analyses.cohorts import choose, demo_cohort
+from tests.clinic.planted import as_arrays, group, make_cohort, models, series_with
+from tests.command import main
+from tests.doors.test_doors_in_pairs import ridge
+from tests.planting.participant_outputs import add_output, make_outputs, write_participants
+
+PEOPLE, NEW = 120, 12
+EDGES = np.triu_indices(6, 1)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """Facts of a model, its table and pages of new people, and where all of it is."""
+    root = make_cohort(tmp_path_factory.mktemp("numbers"), 0.8, people=PEOPLE, seed=4, new=NEW)
+    assert group(root, permutations=20) == 0
+    (model,) = models(root)
+    assert main(["predict", str(model), str(root / "new"), "--phenotypes", str(root / "truth.tsv")]) == 0
+    table = read_table(root / "new" / "group" / "predicted" / "target-age-fc.tsv").set_index("participant_id")
+    return json.loads((model / "model.json").read_text()), table, root
+
+
+def scans_in(folder) -> pd.DataFrame:
+    """Upper triangles of every connectome, one row per scan, by person."""
+    paths = sorted(folder.rglob("*_stat-pearsoncorrelation_relmat.tsv"))
+    rows = [pd.read_csv(path, sep="\t", index_col=0).to_numpy(dtype=float)[EDGES] for path in paths]
+    return pd.DataFrame(rows, index=[re.search(r"sub-\d+", path.name).group() for path in paths])
+
+
+@pytest.fixture(scope="module")
+def held_out(found):
+    """Known and predicted ages of the training people, each of three folds predicted from the others."""
+    facts, _, root = found
+    people = pd.read_csv(root / "bids" / "participants.tsv", sep="\t").set_index("participant_id").sort_index()
+    edges = scans_in(root / "out").loc[people.index]
+    people["fold"] = deal_families(np.arange(PEOPLE), 3, np.random.default_rng(0))
+    for fold in range(3):
+        own = people["fold"] == fold
+        rows = (edges[~own].to_numpy(), people.loc[~own, "age"].to_numpy(), edges[own].to_numpy())
+        people.loc[own, "predicted"] = ridge(*rows, facts["Penalty"])
+        people.loc[own, "guess"] = people.loc[~own, "age"].mean()
+    return people.assign(error=people["predicted"] - people["age"])
+
+
+def radius(errors: pd.Series) -> float:
+    """The quantile of split-conformal prediction."""
+    return float(np.sort(errors.abs())[math.ceil(0.9 * (len(errors) + 1)) - 1])
+
+
+def test_the_interval_is_that_of_the_residuals_and_measured_without_each_fold(found, held_out):
+    interval = found[0]["Interval"]
+    assert (interval["NominalCoverage"], interval["Scans"]) == (0.9, PEOPLE)
+    assert interval["Radius"] == pytest.approx(radius(held_out["error"]), rel=1e-4)
+    held = [
+        (own["error"].abs() <= radius(held_out.loc[held_out["fold"] != fold, "error"])).mean()
+        for fold, own in held_out.groupby("fold")
+    ]
+    assert interval["MeasuredCoverage"] == pytest.approx(np.mean(held))
+
+
+def test_skill_is_measured_against_the_guess(found, held_out):
+    facts, _, root = found
+    skill, guess = facts["Skill"], held_out["guess"] - held_out["age"]
+    assert skill["Error"] == pytest.approx(np.sqrt((held_out["error"] ** 2).mean()), rel=1e-4)
+    assert skill["ErrorOfGuess"] == pytest.approx(np.sqrt((guess**2).mean()), rel=1e-6)
+    written = pd.read_csv(root / "out" / "group" / "predictions.tsv", sep="\t")
+    pooled = [stats.pearsonr(one["observed"], one["predicted"]).statistic for _, one in written.groupby("repeat")]
+    assert skill["OverPeople"] == pytest.approx(np.mean(pooled), abs=1e-5)
+
+
+def test_the_classes_of_a_scan_are_those_that_its_score_does_not_rule_out(tmp_path):
+    """A third are patients, and some people have two scans."""
+    root = make_cohort(tmp_path, 0.95, people=60, seed=5, new=NEW)
+    truth = pd.read_csv(root / "truth.tsv", sep="\t").set_index("participant_id")
+    above = truth["age"] > truth["age"].quantile(2 / 3)
+    truth["group"] = np.where(above, "patient", "control")
+    (root / "bids" / "participants.tsv").write_text(truth.iloc[:60].to_csv(sep="\t"))
+    rng = np.random.default_rng(6)
+    for person in truth.index[:20]:
+        factor = (truth.loc[person, "age"] - 45) / 12
+        add_output(root / "out", f"{person}_ses-b", z_score(series_with(factor, rng)))
+    assert group(root, target="group", permutations=20) == 0
+    (model,) = models(root)
+    assert main(["predict", str(model), str(root / "new")]) == 0
+    table = read_table(root / "new" / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv")
+    facts = json.loads((model / "model.json").read_text())
+    assert (facts["PositiveClass"], facts["NegativeClass"]) == ("patient", "control")
+
+    scans = pd.concat([scans_in(root / "out"), scans_in(root / "new")])
+    value, known = (truth["group"] == "patient").astype(float), truth.index[:60]
+    edges = scans.groupby(level=0).mean()
+    folds = pd.Series(deal_families(np.arange(60), 3, np.random.default_rng(0)), known)
+    residuals = []
+    for fold in range(3):
+        train, own = known[folds != fold], scans.loc[known[folds == fold]]
+        score = ridge(edges.loc[train].to_numpy(), value[train].to_numpy(), own.to_numpy(), facts["Penalty"])
+        error = score - value[own.index].to_numpy()
+        residuals.append(pd.DataFrame({"person": own.index, "size": np.abs(error)}))
+    residuals = pd.concat(residuals)
+    radii = {name: half_width(part) for name, part in residuals.groupby(residuals["person"].map(truth["group"]))}
+    assert facts["Interval"]["RadiusOfClasses"] == pytest.approx(radii, rel=1e-3)
+    new = edges.loc[table["participant_id"]].to_numpy()
+    scores = ridge(edges.loc[known].to_numpy(), value[known].to_numpy(), new, facts["Penalty"])
+    assert table["prediction"].to_numpy() == pytest.approx(scores, abs=1e-3)
+    for score, said in zip(scores, table["classes"], strict=True):
+        possible = [name for name, end in (("control", 0), ("patient", 1)) if abs(score - end) <= radii[name]]
+        assert sorted(str(said).replace("nan", "").split(" or ")) == (possible or [""])
+    assert table[["low", "high"]].isna().all(axis=None)
+
+
+def half_width(residuals: pd.DataFrame) -> float:
+    """The quantile of split-conformal prediction where every person weighs the same, however many scans there are."""
+    people = residuals["person"].nunique() + 1
+    mass = (1 / residuals.groupby("person")["size"].transform("size") / people).to_numpy()
+    order = np.argsort(residuals["size"].to_numpy())
+    return float(residuals["size"].to_numpy()[order][np.flatnonzero(np.cumsum(mass[order]) >= 0.9 - 1e-9)[0]])
+
+
+@pytest.mark.parametrize("n", [2, 8])
+def test_few_people_claim_no_more_than_they_can(n):
+    found = conformal_radius(np.arange(1.0, n + 1), np.arange(n), 0.9)
+    assert found == (n, pytest.approx(n / (n + 1)))
+
+
+def test_a_scan_of_a_further_person_is_covered_as_claimed():
+    rng, covered = np.random.default_rng(1), []
+    for _ in range(300):
+        people = np.repeat(np.arange(31), rng.integers(1, 6, 31))
+        residuals = rng.normal(size=31)[people] + rng.normal(size=len(people))
+        seen = people < 30
+        covered.append(np.mean(np.abs(residuals[~seen]) <= conformal_radius(residuals[seen], people[seen])[0]))
+    assert 0.88 < np.mean(covered) < 0.95
+
+
+CHOICES = {"family_column": "family_id", "targets": ("planted_score", "g=reasoning,memory,speed"), "folds": 5}
+
+
+@pytest.fixture(scope="module")
+def split():
+    """A cohort, and one with 30 of its people left for testing."""
+    cohort = demo_cohort(90, seed=1)
+    train = cohort.scans["participant_id"].str[-2:].astype(int).to_numpy() < 60
+    scans = cohort.scans[train].reset_index(drop=True)
+    return cohort, dataclasses.replace(cohort, scans=scans, edges=cohort.edges[train], series=())
+
+
+def connectome(cohort, row):
+    return rebuild_matrix(cohort.edges[row], 1.0, weighted=False)
+
+
+@pytest.mark.parametrize("kernel", ["correlation", "linear"])
+def test_new_people_are_predicted(split, kernel):
+    cohort, train = split
+    model = fit_final_model(train, choose(**CHOICES, kernel=kernel), "planted_score", "fc_power")
+    facts = json.loads(json.dumps(model.facts))
+    found = [apply_model(model, connectome(cohort, row), cohort.parcels) for row in range(120, 180)]
+    truth = cohort.phenotypes["planted_score"].loc[cohort.scans["participant_id"].iloc[120:180]]
+    assert np.corrcoef([each.prediction for each in found], truth)[0, 1] > 0.7
+    assert np.mean([not each.warnings for each in found]) > 0.8
+    assert np.mean([each.low <= value <= each.high for each, value in zip(found, truth, strict=True)]) > 0.8
+    assert facts["NumberOfPeople"] == 60
+    (low, high), ages = facts["AgeRange"], cohort.phenotypes["age"].iloc[:60].astype(float)
+    assert low < ages.min() < ages.max() < high, "the ends are of nobody"
+    assert high - low < 1.4 * np.ptp(ages)
+    assert facts["SecondsRange"] == [400.0, 400.0]
+    assert facts["Alpha"] == 0.35
+
+
+def test_the_order_of_the_parcels_and_further_parcels_do_not_matter(split):
+    cohort, train = split
+    model = fit_final_model(train, choose(**CHOICES), "g", "fc")
+    matrix, names = connectome(cohort, 130), list(cohort.parcels)
+    expected = apply_model(model, matrix, names)
+    expected = (expected.prediction, expected.low, expected.similarity)
+    order = np.random.default_rng(0).permutation(60)
+    larger = np.full((61, 61), np.nan)
+    larger[:60, :60] = matrix[np.ix_(order, order)]
+    found = apply_model(model, larger, [*(names[i] for i in order), "more"])
+    assert (found.prediction, found.low, found.similarity) == pytest.approx(expected, abs=1e-12)
+    assert model.facts["CompositeOf"] == ["reasoning", "memory", "speed"]
+
+
+def test_what_a_scan_is_said_to_be_is_compared_with_the_training(split):
+    cohort, train = split
+    model = fit_final_model(train, choose(**CHOICES), "planted_score", "fc")
+    told = NewScan(seconds=100, mean_fd=3.0, repetition_time=0.8, age=95, in_training=True)
+    warnings = " ".join(apply_model(model, connectome(cohort, 0), cohort.parcels, told).warnings)
+    for said in ("fitted on this very scan", "95 years old", "1.67 minutes, the training scans 6.67 to 6.67"):
+        assert said in warnings
+    assert "repetition time of 0.8 s" in warnings
+    assert "motion of 3 mm" in warnings
+
+
+def test_what_is_unlike_the_training_people_is_said(split):
+    cohort, train = split
+    model = fit_final_model(train, choose(**CHOICES), "planted_score", "fc")
+    strange = np.corrcoef(np.random.default_rng(1).standard_normal((60, 300)))
+    found = apply_model(model, strange, cohort.parcels)
+    assert "unlike those of the training people" in found.warnings[0]
+    model.facts["TargetRange"] = [1e6, 2e6]
+    assert "outside the values of 'planted_score'" in apply_model(model, strange, cohort.parcels).warnings[-1]
+
+
+def test_what_does_not_fit_is_refused(split):
+    cohort, train = split
+    model = fit_final_model(train, choose(**CHOICES), "planted_score", "fc")
+    matrix = connectome(cohort, 0)
+    with pytest.raises(ValueError, match=r"needs 1 parcels that are not in this atlas: parcel59"):
+        apply_model(model, matrix[:59, :59], cohort.parcels[:59])
+    matrix[3] = matrix[:, 3] = np.nan
+    with pytest.raises(ValueError, match="does not cover them: parcel03"):
+        apply_model(model, matrix, cohort.parcels)
+
+
+EMPTY = pd.DataFrame(columns=list(REFERENCE.columns))
+
+
+def test_round_trip(tmp_path):
+    path = model_path(tmp_path, "fluid IQ/2", "fc_power")
+    assert path.name.startswith("target-fluid-IQ-2-fc-power-")
+    assert path != model_path(tmp_path, "fluid-IQ/2", "fc_power")
+    assert model_path(tmp_path, "age", "fc").name == "target-age-fc_model"
+    save_model(path, {"weights": np.arange(3.0)}, {"Target": "x", "Alpha": np.float64(0.35)}, EMPTY)
+    arrays, facts, *_ = load_model(path)
+    np.testing.assert_array_equal(arrays["weights"], np.arange(3.0))
+    assert (facts["Target"], facts["Alpha"]) == ("x", 0.35)
+
+
+class Harmful:
+    def __reduce__(self):
+        return (print, ("code was run",))
+
+
+def card(path, text):
+    path.mkdir()
+    (path / "model.json").write_text(text)
+
+
+DIGESTS = '{"Format": "fcpower_bids model 8", "Digests": {}}'
+
+
+def with_pickle(path):
+    card(path, DIGESTS)
+    np.savez(path / "weights.npz", weights=np.array([Harmful()], dtype=object))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: path.write_bytes(pickle.dumps(Harmful())),
+        lambda path: card(path, '{"Format": "other"}'),
+        with_pickle,
+    ],
+)
+def test_what_is_not_a_model_is_refused_and_never_run(tmp_path, write, capsys):
+    path = tmp_path / "a_model"
+    write(path)
+    with pytest.raises(DatasetError, match=r"a_model.*(OUTPUT_DIR/group/models|model 8 is needed)"):
+        load_model(path)
+    assert "code was run" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("old", "new"), [('"Alpha": 0.35', '"Alpha": "much"'), ('["a"]', "7")])
+def test_a_changed_card_is_named(tmp_path, old, new):
+    path = save_model(
+        tmp_path / "a_model", {"weights": np.arange(3.0)}, {"Alpha": 0.35, "Parcels": ["a"], "n": np.nan}, EMPTY
+    )
+    card = path / "model.json"
+    text = " ".join(card.read_text().split()).replace("[ ", "[").replace(" ]", "]")
+    card.write_text("\ufeff" + text)
+    assert load_model(path)[1]["Parcels"] == ["a"], "laid out anew, with a mark of its encoding"
+    assert old in text
+    card.write_text(text.replace(old, new))
+    with pytest.raises(DatasetError, match=r"model\.json is not the file|model 8 is needed"):
+        load_model(path)
+
+
+SIXTY = 60
+
+
+def columns_of(folder: Path) -> dict[str, list]:
+    """Every list, array and column of a model folder."""
+    found: dict[str, list] = {}
+
+    def walk(name: str, value: object) -> None:
+        if isinstance(value, dict):
+            for key, each in value.items():
+                walk(f"{name}/{key}", each)
+            found[f"{name} in order"] = list(value.values())
+        elif isinstance(value, list):
+            found[name] = value
+            for key in value[0] if value and isinstance(value[0], dict) else ():
+                found[f"{name}/{key}"] = [each.get(key) for each in value]
+
+    walk("card", json.loads((folder / "model.json").read_text()))
+    for path in folder.glob("*.tsv"):
+        table = read_table(path)
+        found |= {f"{path.name}/{name}": table[name].tolist() for name in table}
+    with np.load(folder / "weights.npz") as arrays:
+        found |= {name: arrays[name].ravel().tolist() for name in arrays.files if arrays[name].ndim}
+    return found
+
+
+def lists_as_long_as(people: int, folder: Path) -> list[str]:
+    return [name for name, values in columns_of(folder).items() if len(values) >= people]
+
+
+def test_the_only_list_that_is_as_long_as_the_cohort_is_that_of_digests(tmp_path):
+    root = make_cohort(tmp_path, 0.95, 1, people=SIXTY)
+    assert group(root, "--any-skill", permutations=0) == 0
+    (folder,) = models(root)
+    assert lists_as_long_as(SIXTY, folder) == ["card/TrainingScans"]
+    people = read_table(root / "bids" / "participants.tsv")
+    numbers = [one for values in columns_of(folder).values() for one in values if isinstance(one, float)]
+    assert not set(np.round(people["age"].to_numpy(), 6)) & set(np.round(numbers, 6))
+    write_table(folder / "residuals.tsv", people[["age"]])  # a fault that was in models of an earlier format
+    assert "residuals.tsv/age" in lists_as_long_as(SIXTY, folder)
+
+
+TARGET = [float(7 * person % 12) for person in range(12)]
+ASKED = "--analyses prediction --targets score --covariates age sex --representations fc --permutations 0"
+QUICK = "--save-models --any-skill --folds 3 --inner-folds 2 --repeats 1 --nprocs 1 --min-time 60 --quiet"
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """Outputs of twelve people with all figures of quality, and a model of them."""
+    folder = tmp_path_factory.mktemp("residuals")
+    settings = make_outputs(folder, people=12, sessions="a")
+    write_participants(folder / "bids" / "participants.tsv", 12, score=TARGET)
+    places = [str(folder / "bids"), str(settings.output_dir), "group", "-w", str(folder / "w")]
+    assert main([*places, *ASKED.split(), *QUICK.split()]) == 0
+    for path in settings.output_dir.rglob("*_qc.tsv"):
+        write_table(path, read_table(path).assign(volumes=40, dummy_volumes=0, censored_volumes=0))
+    (model,) = (settings.output_dir / "group" / "models").iterdir()
+    return settings.output_dir, model
+
+
+def test_two_models_of_one_name_are_refused_before_anything_is_written(fitted, tmp_path, capsys):
+    out, model = fitted
+    there = shutil.copytree(out, tmp_path / "out", ignore=shutil.ignore_patterns("predicted", "sub-*_target-*"))
+    other = shutil.copytree(model, tmp_path / "other" / model.name)
+    for named in ([model, other], [model, model], [model, f"{other}/"]):
+        assert main(["predict", *map(str, named), str(there)]) == 2
+        assert f"Two models are called {model.name}" in capsys.readouterr().err
+    assert not (there / "group" / "predicted").exists()
+
+
+def test_a_slip_in_one_page_costs_that_page(fitted, tmp_path, monkeypatch, capsys):
+    output = shutil.copytree(fitted[0], tmp_path / "out", ignore=shutil.ignore_patterns("sub-*_target-*.html"))
+    say_scan = prediction.say_scan
+
+    def one_is_broken(row, *others):
+        if row["participant_id"] == "sub-02":
+            raise IndexError("a slip of ours")
+        return say_scan(row, *others)
+
+    monkeypatch.setattr(prediction, "say_scan", one_is_broken)
+    model = output / "group" / "models" / fitted[1].name
+    assert main(["predict", str(model), str(output)]) == 4
+    told = capsys.readouterr()
+    assert "12 of 12 scans predicted" in told.out
+    assert "sub-02 has no page. Internal error, please report it with logs/crashes/predict_sub-02_page.txt" in told.err
+    assert len(list(output.glob(f"sub-*_{fitted[1].name.removesuffix('_model')}.html"))) == 11
+
+
+def test_arrays_in_place_of_tables_give_the_same_predictions(fitted, tmp_path):
+    """Also of the people of the model, whom it knows by the numbers of their scans."""
+    out, model = fitted
+    tables = []
+    for folder in (shutil.copytree(out, tmp_path / "one"), as_arrays(out, tmp_path / "two")):
+        assert main(["predict", str(model), str(folder)]) == 0
+        tables.append(read_table(folder / "group" / "predicted" / "target-score-fc.tsv"))
+    assert len(tables[0]) == 12
+    assert (tables[0]["state"] == "predicted").all()
+    assert (tables[0]["in_training"] == "true").all()
+    assert tables[0]["sha256"].nunique() == tables[1]["sha256"].nunique() == 12
+    pd.testing.assert_frame_equal(*(table.drop(columns="sha256") for table in tables), check_exact=True)
+
+
+ALARM = "This model does no better than guessing the average age."
+
+
+CELLS = [(0.0, 6), (0.95, 1)]
+"""How much of their ages is in the connectomes of forty people, and at how many sites they were scanned."""
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory):
+    """Forty people of whose ages most is in their connectomes, and five new ones."""
+    return make_cohort(tmp_path_factory.mktemp("planted"), 0.95, new=5)
+
+
+@pytest.mark.parametrize(("share", "sites"), CELLS)
+def test_a_model_is_saved_and_used_where_the_test_finds_skill_and_refused_where_not(
+    tmp_path, capsys, monkeypatch, share, sites
+):
+    root = make_cohort(tmp_path, share, sites, new=5)
+    options = ["--site-column", "site"] if sites > 1 else []
+    code, said = group(root, *options), capsys.readouterr().err
+    found = share > 0.9
+    assert code == (0 if found else 3)
+    if not found:
+        assert models(root) == []
+        assert re.search(r"no better than guessing the average age \(p .*, r .* over held-out people.*do not use", said)
+        with monkeypatch.context() as patched:  # as earlier versions did
+            patched.setattr("fcpower_bids.clinic.fit.refuse_without_skill", lambda facts: None)
+            assert group(root, *options) == 0
+    (model,) = models(root)
+    skill = json.loads((model / "model.json").read_text())["Skill"]
+    row = read_table(root / "out" / "group" / "prediction_summary.tsv").iloc[0]
+    assert (skill["P"], skill["OverPeople"]) == (row["p_max_targets"], row["r_pooled_mean"])
+    assert skill["Found"] == found
+    assert not found or skill["Error"] < 0.85 * skill["ErrorOfGuess"]
+    code, said = main(["predict", str(model), str(root / "new")]), capsys.readouterr()
+    assert code == (0 if found else 3)
+    assert (ALARM.removesuffix(".") in said.err) != found
+    assert len(list((root / "new").glob("*.html"))) == (5 if found else 0)
+
+
+def test_what_is_known_without_a_scan_is_set_beside_the_model(cohort):
+    assert group(cohort) == 0
+    (model,) = models(cohort)
+    skill = json.loads((model / "model.json").read_text())["Skill"]
+    table = read_table(cohort / "out" / "group" / "prediction_baselines.tsv").set_index("model")
+    both, added = table.loc["known and connectome"], skill["Added"]
+    alone = table.loc[both["over"]]
+    assert [added["alone"], added["together"]] == pytest.approx([alone["value"], both["value"]], abs=0.005)
+    assert (added["p"], added["adds"]) == (both["p_adds"], bool(both["adds"]))
+    assert say_added(skill) == []
+    (said,) = say_added({"Added": {"over": "sex alone", "alone": 0.2, "together": 0.21, "p": 0.4, "adds": False}})
+    assert "adds nothing that was shown: sex alone 0.20, with it 0.21" in said
+
+
+def test_a_model_that_was_not_tested_is_refused_with_the_remedy(cohort, capsys):
+    assert group(cohort, "--name", "untested", permutations=0) == 3
+    told = capsys.readouterr().err
+    assert "Whether this model does better than guessing the average age was not tested" in told
+    assert "--permutations 1000" in told
+
+
+def test_an_error_above_that_of_the_guess_is_no_skill_whatever_the_test_found():
+    residuals = pd.DataFrame({"residual": [3.0, -3.0], "guess": [2.0, -2.0]})
+    tested = {"P": 0.01, "Permutations": 200, "OverPeople": 0.5}
+    found = judge_skill(tested, residuals, "r")
+    assert (found["Found"], found["Error"], found["ErrorOfGuess"]) == (False, 3.0, 2.0)
+    assert judge_skill(tested, residuals.assign(guess=5.0), "r")["Found"]
+
+
+ROW = {"participant_id": "sub-01", "state": "predicted", "quality": "ok", "cautions": "", "warning": "", "reason": ""}
+ROW |= {
+    "classes": "",
+    "minutes": 9.8,
+    "mean_fd": 0.412,
+    "differences": "",
+    "low": 33.0,
+    "high": 57.0,
+    "sha256": "0123" * 16,
+}
+FACTS = {"Target": "age", "PositiveClass": None, "Covariates": [], "Skill": {"Found": True}}
+FACTS["Interval"] = {"NominalCoverage": 0.9, "MeasuredCoverage": 0.884, "Scans": 1000, "Radius": 12.13, "Least": 0.0}
+
+
+def answer(*rows):
+    """Of scans with a prediction each, or refused ones."""
+    scans = [ROW | row | {"scan": f"sub-01_ses-{name}_task-rest"} for name, row in zip("ab", rows, strict=False)]
+    return answer_person(scans, pd.DataFrame(columns=["scan", "measure", "z", "scans"]), FACTS)
+
+
+def test_a_person_with_several_scans_gets_one_answer():
+    found = answer({"prediction": 40.0}, {"prediction": 50.0})
+    assert found["headline"] == "age: between 33 and 57; best guess 45."
+    assert "mean of 2 scans, which give 40, 50; the interval is that of a single scan" in found["sentences"][0]
+    found = answer({"prediction": 40.0}, {"prediction": 70.0})
+    assert "They differ by more than an interval is wide" in found["sentences"][1]
+    found = answer({"state": "refused", "reason": "It lacks parcels."})
+    assert (found["level"], found["headline"]) == ("stop", "There is no prediction.")
+
+
+@pytest.mark.parametrize(
+    ("value", "width", "words"),
+    [(45.61, 47.1, "46"), (0.1234, 0.3, "0.12"), (1234.0, 900.0, "1,230"), (-0.4, 20.0, "0")],
+)
+def test_digits_fit_the_interval(value, width, words):
+    assert fitting(value, width) == words
