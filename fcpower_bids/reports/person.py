@@ -152,7 +152,7 @@ SAME = ("space", "res", "den")
 """Entities that a page does not repeat where they are the same for all recordings."""
 ABOUT_FIGURES = (
     "FD: framewise displacement, the movement from one volume to the next. Out of band: power outside the pass-band "
-    "after cleaning. Coverage: share of the voxels of the parcels that were scanned."
+    "after cleaning. Coverage: share of the voxels of the parcels that were scanned. FD among all: 1 moves least."
 )
 LOGS = (TABLE, "logs/settings.toml", "logs/CITATION.md", "logs/CITATION.bib")
 
@@ -244,11 +244,11 @@ def _summary(accounts: Sequence[Account], dull: tuple[str, ...], everyone: list[
         numbers = {view.atlas: number for number, view in enumerate(account.views)}
         for row in account.quality or nothing:
             address = f"#{account.name}-{numbers.get(row['atlas'], 0)}"
-            first = Cell(name, name, address), Cell(dataset.short_name(row["atlas"])), Cell(state)
-            values = _figures(account, [row]) if account.quality else [""] * len(FIGURES)
             place = 1 + sum(fd < row["mean_fd"] for fd in everyone)
             known = state.startswith(WORDS[DONE]) and row["mean_fd"] == row["mean_fd"]
-            last = [Cell(f"{place} of {len(everyone)}" if known else "n/a", place if known else "n/a")] * placed
-            rows.append((*first, *(Cell(value, value) for value in values), *last))
-    header = ("Recording", "Atlas", "State", *FIGURES, *["FD among all used"] * placed)
+            among = Cell(f"{place} of {len(everyone)}" if known else "not used", place if known else "n/a")
+            first = Cell(name, name, address), Cell(dataset.short_name(row["atlas"])), Cell(state), *[among] * placed
+            values = _figures(account, [row]) if account.quality else [""] * len(FIGURES)
+            rows.append((*first, *(Cell(value, value) for value in values)))
+    header = ("Recording", "Atlas", "State", *["FD among all"] * placed, *FIGURES)
     return Grid("", ABOUT_FIGURES, header, tuple(rows))
