@@ -259,7 +259,6 @@ def test_a_sound_recording_has_no_problem(plain_root, folder):
     first = found.recordings[0]
     assert (first.bold, first.mask, first.confounds) == (folder / BOLD, folder / MASK, folder / CONFOUNDS)
     assert first.confounds_metadata == folder / f"{RUN}_desc-confounds_timeseries.json"
-    assert first.sidecar == folder / SIDECAR
     assert first.repetition_time == 2.0
     assert first.name == f"{RUN}_{MNI}"
 
