@@ -263,33 +263,20 @@ def truncate(path, share=0.6):
     return path
 
 
-MOVED = AFFINE + np.outer([2, 0, 0, 0], [0, 0, 0, 1])
 ATLASES = {
     "space": lambda folder, run: make_atlas(folder / "far.nii.gz", run[5], space="MNI152NLin6Asym"),
     "fractions": lambda folder, run: make_atlas(folder / "p.nii.gz", np.full(SHAPE, 0.4, np.float32), listed=(1,)),
 }
-MASKS = {
-    "moved mask": lambda folder, run: save_image(folder / "other_mask.nii.gz", run[4].astype(np.uint8), MOVED),
-    "empty mask": lambda folder, run: save_image(folder / "empty_mask.nii.gz", np.zeros(SHAPE, np.uint8)),
-    "cut mask": lambda folder, run: truncate(run[1], 0.8),
-}
-RUNS = {
-    "cut": lambda folder, run: truncate(run[0]),
-    "cut nii": lambda folder, run: truncate(save_image(folder / "plain.nii", run[3]), 0.99),
-    "silent": lambda folder, run: save_image(run[0], np.zeros_like(run[3])),
-}
-"""Ways to damage a run, its mask or its atlas."""
+MASKS = {"empty mask": lambda folder, run: save_image(folder / "empty_mask.nii.gz", np.zeros(SHAPE, np.uint8))}
+RUNS = {"cut nii": lambda folder, run: truncate(save_image(folder / "plain.nii", run[3]), 0.99)}
+"""Ways to damage a run, its mask or its atlas; others are tried through the command."""
 
 
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("cut", r"bold\.nii\.gz is truncated or damaged: \d+ of its 12 volumes.*again"),
         ("cut nii", "is truncated: it has"),
-        ("silent", "voxel with signal"),
-        ("moved mask", r"other_mask\.nii\.gz.*bold\.nii\.gz.*different grids"),
         ("empty mask", "empty_mask.*is empty"),
-        ("cut mask", "mask"),
         ("space", r"MNI152NLin2009cAsym.*MNI152NLin6Asym"),
         ("fractions", "probseg"),
     ],
