@@ -300,6 +300,7 @@ PATIENCE = 3.0
 """Seconds of silence before a loop is announced."""
 BETWEEN_LINES = 30.0
 """Seconds between two lines in the log of a job."""
+tqdm.monitor_interval = 0  # no thread: processes are forked from this one
 
 
 def say(text: str, settings: Settings) -> None:
@@ -323,4 +324,5 @@ def track(items: Iterable[Item], label: str, settings: Settings, total: int | No
         file=sys.stderr,
         leave=False,
         dynamic_ncols=True,
+        miniters=1,
     )

@@ -64,7 +64,6 @@ class Recording:
     mask: Path | None = None  # brain mask on the grid of the recording (NIfTI only)
     confounds: Path | None = None  # the confounds table of fMRIPrep
     confounds_metadata: Path | None = None  # its JSON (components and their explained variance)
-    sidecar: Path | None = None  # the JSON of the BOLD file
 
     @property
     def space(self) -> str:

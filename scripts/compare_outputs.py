@@ -40,8 +40,8 @@ FREE = (
     (
         re.compile(r"sub-.*\.html$"),
         re.compile(
-            rb'<td data-value="(?:\d+|n/a)"><bdi>(?:\d+ of \d+|n/a)</bdi></td>(?=</tr>)'
-            rb'|<th scope="col"><button type="button"><bdi>FD among all used</bdi></button></th>'
+            rb'<td data-value="(?:\d+|n/a)"><bdi>(?:\d+ of \d+|not used)</bdi></td>'
+            rb'|<th scope="col"><button type="button"><bdi>FD among all</bdi></button></th>'
             rb"|<footer>.*?</footer>"
         ),
         "only the foot and where recordings stand among all differ, which a job of some cannot know",

@@ -13,21 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.demo.signals import (
-    SIGNAL_SD,
-    SPIKES,
-    DemoDesign,
-    Head,
-    build_confounds,
-    draw_clean_series,
-    draw_nuisance,
-    draw_physiology,
-    encode_nifti,
-    label_by_centres,
-    load_head,
-    paint_recording,
-    quantise,
-)
+from fcpower_bids.demo import signals
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas import N_PARCELS, PARCELS_PER_POSITION
 from fcpower_bids.store import stored_path
@@ -208,9 +194,9 @@ class DemoTruth(NamedTuple):
     factor: FloatArray  # (S,): the planted factor
 
 
-def make_dataset(folder: Path, design: DemoDesign | None = None) -> DemoTruth:
+def make_dataset(folder: Path, design: signals.DemoDesign | None = None) -> DemoTruth:
     """Write a BIDS dataset whose truth is known: the mean of seen voxels is 10,000 plus the painted series."""
-    design, folder = design or DemoDesign(), Path(folder)
+    design, folder = design or signals.DemoDesign(), Path(folder)
     check_empty(folder)
 
     def stream(*place: int) -> np.random.Generator:
@@ -218,7 +204,7 @@ def make_dataset(folder: Path, design: DemoDesign | None = None) -> DemoTruth:
         return np.random.default_rng([design.seed, *place])
 
     population, people = draw_population(stream(0)), draw_people(design.subjects, stream(1))
-    keys, labels, whole = design.list_recordings(), design.participants, load_head()
+    keys, labels, whole = design.list_recordings(), design.participants, signals.load_head()
     names = tuple(f"sub-{labels[who]}_ses-{session}_task-{TASK}_run-{run}" for who, session, run in keys)
     _write_raw(folder, design, people)
     drawn = []
@@ -227,7 +213,7 @@ def make_dataset(folder: Path, design: DemoDesign | None = None) -> DemoTruth:
         at = stream(3, person, ord(session))
         connectome = draw_connectome(population, draw_person(stream(2, person)), float(people.factor[person]), at)
         rng = stream(4, person, ord(session), run)
-        clean = draw_clean_series(connectome, design.volumes, design.repetition_time, rng)
+        clean = signals.draw_clean_series(connectome, design.volumes, design.repetition_time, rng)
         head = whole.hide_top() if design.troubles and person == 1 else whole
         share = design.share_of_spikes(person, session)
         painted = write_recording(folder, design, head, name, clean, share, rng)
@@ -249,7 +235,7 @@ def check_empty(folder: Path) -> None:
         raise UsageError(f"{folder} is not an empty folder. Name a new one for the demo dataset, or empty it.")
 
 
-def _write_raw(folder: Path, design: DemoDesign, people: People) -> None:
+def _write_raw(folder: Path, design: signals.DemoDesign, people: People) -> None:
     """Everything but the recordings: descriptions, README, participants, sessions, phenotypes."""
     ids = [f"sub-{label}" for label in design.participants]
     tool = {"MeasurementToolMetadata": {"Description": "Invented battery: measures that share the planted factor"}}
@@ -271,8 +257,8 @@ def _write_raw(folder: Path, design: DemoDesign, people: People) -> None:
 
 def write_recording(
     folder: Path,
-    design: DemoDesign,
-    head: Head,
+    design: signals.DemoDesign,
+    head: signals.Head,
     name: str,
     clean: FloatArray,
     share_of_spikes: float,
@@ -280,10 +266,10 @@ def write_recording(
     voxel_type: type[np.number] = np.float32,
 ) -> FloatArray:
     """Add artefacts to series (T, P), write voxels, mask and confounds of a scan; return what is painted."""
-    physiology = draw_physiology(len(clean), share_of_spikes, design.nuisance, rng)
-    painted = clean + draw_nuisance(physiology, clean.shape[1], design.nuisance, rng)
-    voxels = paint_recording(head, painted, physiology, design.noise, rng)
-    confounds = build_confounds(head, voxels, physiology, design)
+    physiology = signals.draw_physiology(len(clean), share_of_spikes, design.nuisance, rng)
+    painted = clean + signals.draw_nuisance(physiology, clean.shape[1], design.nuisance, rng)
+    voxels = signals.paint_recording(head, painted, physiology, design.noise, rng)
+    confounds = signals.build_confounds(head, voxels, physiology, design)
     columns = {key: ["n/a" if np.isnan(x) else f"{x:.10g}" for x in column] for key, column in confounds.items()}
     about = {"SkullStripped": True, "SliceTimingCorrected": False, "TaskName": TASK}
     series = np.zeros((*head.brain.shape, voxels.shape[1]), dtype=voxel_type, order="F")
@@ -291,8 +277,8 @@ def write_recording(
     start = "/".join([str(DERIVATIVES), *name.split("_")[:2], "func", name])
     space = f"{start}_space-{design.space}_res-2_desc"
     texts: dict[str, str | bytes] = {
-        f"{space}-preproc_bold.nii.gz": encode_nifti(series, head.affine, design.repetition_time),
-        f"{space}-brain_mask.nii.gz": encode_nifti(head.brain.astype(np.uint8), head.affine),
+        f"{space}-preproc_bold.nii.gz": signals.encode_nifti(series, head.affine, design.repetition_time),
+        f"{space}-brain_mask.nii.gz": signals.encode_nifti(head.brain.astype(np.uint8), head.affine),
         f"{start}_desc-confounds_timeseries.tsv": encode_table(columns),
         f"{space}-preproc_bold.json": encode_json(
             {"RepetitionTime": design.repetition_time, "Resolution": RESOLUTION, **about}
@@ -351,9 +337,11 @@ def paint_series(
         names = [str(name) for name in archive["parcels"]]
         series = {row["key"]: np.asarray(archive[row["key"]], dtype=float) for row in scans}
     places = {row["name7"]: [float(row[axis]) for axis in "xyz"] for row in read(Path(str(CENTRES)))}
-    labels, affine = label_by_centres(np.array([places[name] for name in names]))
+    labels, affine = signals.label_by_centres(np.array([places[name] for name in names]))
     n_volumes = len(next(iter(series.values())))
-    design = DemoDesign(subjects=len(people), volumes=n_volumes, repetition_time=REPETITION_TIME, troubles=False)
+    design = signals.DemoDesign(
+        subjects=len(people), volumes=n_volumes, repetition_time=REPETITION_TIME, troubles=False
+    )
     atlas = ATLAS.format(space=design.space)
     rows = [row for row in rows if row["participant_id"] in people]
     texts: dict[str, str | bytes] = {
@@ -362,16 +350,16 @@ def paint_series(
         "participants.tsv": encode_table({name: [row[name] for row in rows] for name in rows[0]}),
         **describe_derivatives(PAINTED),
         ".bidsignore": "atlas/\n",
-        atlas: encode_nifti(labels, affine),
+        atlas: signals.encode_nifti(labels, affine),
         atlas.replace(".nii.gz", ".tsv"): encode_table({"index": list(range(1, len(names) + 1)), "name": names}),
     }
     write_files(folder, texts)
-    head = load_head(labels, STEP_OF_SERIES)
+    head = signals.load_head(labels, STEP_OF_SERIES)
     wanted = [row for row in scans if row["participant_id"] in people and row["session_id"] in sessions]
     for number, row in enumerate(wanted):
         rng = np.random.default_rng([seed, number])
         centred = series[row["key"]] - series[row["key"]].mean(axis=0)
-        clean = quantise(SIGNAL_SD * (centred / centred.std(axis=0)))
+        clean = signals.quantise(signals.SIGNAL_SD * (centred / centred.std(axis=0)))
         name = f"{row['participant_id']}_{row['session_id']}_task-{TASK}_run-1"
-        write_recording(folder, design, head, name, clean, SPIKES, rng, np.int16)
+        write_recording(folder, design, head, name, clean, signals.SPIKES, rng, np.int16)
     return [row["key"] for row in wanted], folder / atlas

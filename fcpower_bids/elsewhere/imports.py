@@ -18,15 +18,8 @@ from fcpower_bids._version import __version__
 from fcpower_bids.cohort.assembly import check_phenotypes, sessions_of
 from fcpower_bids.cohort.inclusion import NO_SESSION
 from fcpower_bids.cohort.people import PERSON, read_rows, tables_of
+from fcpower_bids.core import edges
 from fcpower_bids.core.connectome import covered_parcels, eigenvalues, pearson_connectivity, spectrum_summary
-from fcpower_bids.core.edges import (
-    ORDERS,
-    SCALES,
-    correlations_from,
-    rounding_step,
-    vectorise_edges,
-    without_rounding,
-)
 from fcpower_bids.elsewhere.layouts import (
     MATRIX,
     SERIES,
@@ -43,19 +36,7 @@ from fcpower_bids.errors import DatasetError, RecordingError, Unfit, UsageError
 from fcpower_bids.imaging.atlas_files import unique_names
 from fcpower_bids.inputs.roots import output_folders
 from fcpower_bids.inputs.sources import join
-from fcpower_bids.outputs.dataset import (
-    CONNECTIVITY,
-    QUALITY,
-    TIMESERIES,
-    bids_uri,
-    files_of,
-    linked_datasets,
-    name_inputs,
-    order_entities,
-    parse_name,
-    path_of,
-    prepare_dataset,
-)
+from fcpower_bids.outputs import dataset
 from fcpower_bids.outputs.recording import QUALITY_TABLE
 from fcpower_bids.outputs.status import (
     DONE,
@@ -141,8 +122,8 @@ def _offer(cells: Mapping[str, str], table: Path, line: str) -> Offered:
         tuple(entities),
         (("atlas", label_of(cells.get("atlas") or "listed", table)),),
         key=cells.get("key", ""),
-        scale=choice("scale", SCALES, "r"),
-        order=choice("order", ORDERS, "upper"),
+        scale=choice("scale", edges.SCALES, "r"),
+        order=choice("order", edges.ORDERS, "upper"),
         parcels_first=choice("orientation", ("time", "parcels"), "time") == "parcels",
         repetition_time=number("repetition_time"),
         seconds=number("minutes") * 60,
@@ -162,7 +143,7 @@ def bring_sources(settings: Settings) -> None:
     """Bring what ``--derivatives`` names into the output folder, unless unchanged. Raises UsageError, DatasetError."""
     folders = output_folders(settings, settings.output_dir)
     if "" not in folders:
-        prepare_dataset(settings, folders)
+        dataset.prepare_dataset(settings, folders)
         return
     sources = list(_sources(settings))
     if not sources:
@@ -183,8 +164,8 @@ def bring_sources(settings: Settings) -> None:
         if not asked or labels["sub"] in asked
     ):
         check_phenotypes(settings, scanned)  # before a thousand series are read
-    ((new, _),) = name_inputs({name: root}, settings.output_dir).items()
-    linked = linked_datasets(settings.output_dir).get(new)
+    ((new, _),) = dataset.name_inputs({name: root}, settings.output_dir).items()
+    linked = dataset.linked_datasets(settings.output_dir).get(new)
     is_same = linked is not None and (not linked.is_dir() or linked.samefile(root))  # it may have been moved
     name = new
     before = [status for status in read_statuses(settings.output_dir) if status.state == DONE]
@@ -196,11 +177,11 @@ def bring_sources(settings: Settings) -> None:
             f"{settings.output_dir} holds {other.recording} from another source than {place}. Give each source an "
             "output folder of its own, and read these as sites: -d one=OUT1 two=OUT2; or --replace."
         )
-    prepare_dataset(settings, {name: root, PEOPLE: settings.bids_dir})
+    dataset.prepare_dataset(settings, {name: root, PEOPLE: settings.bids_dir})
     still, output = {recording.name for recording in offered}, settings.output_dir
     gone = [status for status in read_statuses(output) if status.stage == IMPORT and status.recording not in still]
     for old in gone:
-        for path in files_of(output, parse_name(f"{old.recording}_bold.tsv")[0]):
+        for path in dataset.files_of(output, dataset.parse_name(f"{old.recording}_bold.tsv")[0]):
             path.unlink()
         status_path(output, old.recording).unlink(missing_ok=True)
     if gone:
@@ -262,7 +243,9 @@ def name_people(offered: Sequence[Offered], column: str, settings: Settings) -> 
         labels = dict(recording.entities)
         person = numbers[labels["sub"].lstrip("0")].removeprefix("sub-")
         named.append(
-            replace(recording, entities=order_entities(recording.entities, (("sub", label_of(person, tables[0])),)))
+            replace(
+                recording, entities=dataset.order_entities(recording.entities, (("sub", label_of(person, tables[0])),))
+            )
         )
     check_names(named)
     return named
@@ -273,7 +256,7 @@ def _import_recording(of_one: Sequence[Offered], source: str, place: Path, setti
     output, name, root = settings.output_dir, of_one[0].name, place if place.is_dir() else place.parent
     state = f"{source};{__version__};" + ";".join(map(_state_of, of_one))
     before = current_status(output, name)
-    quality = path_of(output, of_one[0].entities, (), QUALITY)
+    quality = dataset.path_of(output, of_one[0].entities, (), dataset.QUALITY)
     if before is not None and before.state == DONE and before.fingerprint == state and quality.is_file():
         return "unchanged"
     if before is None and quality.with_suffix(".json").is_file():  # a run that was stopped before its status left ours
@@ -286,12 +269,12 @@ def _import_recording(of_one: Sequence[Offered], source: str, place: Path, setti
         reason = str(error) if isinstance(error, (RecordingError, DatasetError)) else f"{of_one[0].path}: {error}."
         write_status(output, Status(name, FAILED, IMPORT, reason, fingerprint=state))
         return FAILED
-    for path in files_of(output, of_one[0].entities):  # of parcellations that the source no longer has, too
+    for path in dataset.files_of(output, of_one[0].entities):  # of parcellations that the source no longer has, too
         path.unlink()
     sweep(quality.with_name(file) for file in leftovers(quality.parent) if file.startswith(f"{name}_"))
     paths: list[Path] = []
     for recording, (kind, array, facts, _) in zip(of_one, read, strict=True):
-        path = path_of(output, recording.entities, recording.atlas, kind).with_suffix(".npy")
+        path = dataset.path_of(output, recording.entities, recording.atlas, kind).with_suffix(".npy")
         paths += [write_array(path, array), describe_files(facts, path)]
     about = {key: value for key, value in read[0][2].items() if key not in ("Atlas", SERIES_COLUMNS)}
     paths.append(write_declared(quality, pd.DataFrame([row for *_, row in read]), QUALITY_TABLE))
@@ -317,7 +300,7 @@ def _read(recording: Offered, source: str, root: Path) -> tuple[Output, np.ndarr
     """
     values, names = read_array(recording.path, recording.key)
     facts: dict[str, Any] = {
-        "Sources": [bids_uri(recording.path, {source: root})],
+        "Sources": [dataset.bids_uri(recording.path, {source: root})],
         "NuisanceStrategy": recording.strategy,
     }
     if recording.kind == SERIES:
@@ -327,7 +310,7 @@ def _read(recording: Offered, source: str, root: Path) -> tuple[Output, np.ndarr
         volumes, connectivity = float(len(series)), pearson_connectivity(series)
         covered = covered_parcels(connectivity)
         spectrum = eigenvalues(connectivity[np.ix_(covered, covered)])
-        kind, array = TIMESERIES, series
+        kind, array = dataset.TIMESERIES, series
         for narrow in (np.int16, np.float32):  # the first that holds all numbers to the bit
             with np.errstate(invalid="ignore", over="ignore"):
                 narrowed = series.astype(narrow)
@@ -335,11 +318,11 @@ def _read(recording: Offered, source: str, root: Path) -> tuple[Output, np.ndarr
                 array = narrowed
                 break
     else:
-        connectivity, rounding = without_rounding(
-            correlations_from(values, recording.scale, recording.order), rounding_step(values)
+        connectivity, rounding = edges.without_rounding(
+            edges.correlations_from(values, recording.scale, recording.order), edges.rounding_step(values)
         )
         volumes, spectrum = recording.volumes, rounding.eigenvalues
-        kind, array = CONNECTIVITY, vectorise_edges(connectivity, weighted=False)
+        kind, array = dataset.CONNECTIVITY, edges.vectorise_edges(connectivity, weighted=False)
         facts["Description"] = "Connectome as the source has it; it has no series, so nothing can be computed anew"
         if rounding.step:
             facts |= {"RoundingStep": rounding.step, "RoundingNoise": rounding.noise}

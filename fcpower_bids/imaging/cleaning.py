@@ -7,17 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fcpower_bids.core.plausibility import (
-    FOREIGN,
-    SCALED,
-    STEP_TOLD,
-    Agreement,
-    StrayVolumes,
-    compare_with_table,
-    find_spikes,
-    find_stray,
-    gain_step,
-)
+from fcpower_bids.core import plausibility
 from fcpower_bids.core.series import (
     CleanedSeries,
     censor_mask,
@@ -60,18 +50,18 @@ def judge_series(
 ) -> Plausibility:
     """Judge the parcel means of one recording. Shapes and units: means (T, P), kept (T,)."""
     stacked = np.hstack(means)
-    strays = find_stray(stacked, None if measured is None else measured.farthest)
-    fit = Agreement(np.nan, np.nan, 0, np.nan)
+    strays = plausibility.find_stray(stacked, None if measured is None else measured.farthest)
+    fit = plausibility.Agreement(np.nan, np.nan, 0, np.nan)
     settled = np.arange(len(kept)) >= confounds.n_dummy
     table = (confounds.global_signal, confounds.dvars)
     if measured is not None:
-        spikes = find_spikes(np.where(settled, measured.global_signal, np.nan), table[0])
+        spikes = plausibility.find_spikes(np.where(settled, measured.global_signal, np.nan), table[0])
         strays = strays._replace(stray=strays.stray | (spikes & ~strays.volumes))
     strays = strays._replace(stray=strays.stray & kept)  # motion that was censored is no damage
     usable = ~strays.volumes & settled
-    size, volume = gain_step(np.where(strays.parcels, np.nan, stacked), kept & usable)
+    size, volume = plausibility.gain_step(np.where(strays.parcels, np.nan, stacked), kept & usable)
     if measured is not None:
-        fit = compare_with_table(measured.global_signal, measured.dvars, table, usable)
+        fit = plausibility.compare_with_table(measured.global_signal, measured.dvars, table, usable)
     ends = np.cumsum([mean.shape[1] for mean in means])[:-1]
     seen = np.isfinite(stacked).all(axis=0)
     sentences = _about_series(strays, size, volume) + _about_table(fit)
@@ -99,7 +89,7 @@ def judge_series(
     )
 
 
-def _about_series(strays: StrayVolumes, size: float, volume: int) -> list[str]:
+def _about_series(strays: plausibility.StrayVolumes, size: float, volume: int) -> list[str]:
     sentences = []
     for which, words in (
         (strays.empty, "hold one value everywhere"),
@@ -112,23 +102,23 @@ def _about_series(strays: StrayVolumes, size: float, volume: int) -> list[str]:
     if strays.parcels.any():
         number = int(strays.parcels.sum())
         sentences.append(f"Parcels that are constant for long or lose their level have no value: {number}.")
-    if size >= STEP_TOLD:
+    if size >= plausibility.STEP_TOLD:
         sentences.append(f"The whole brain changes its level by {100 * size:.0f} % at volume {volume}, for good.")
     return [f"{sentence} {REMEDY}" for sentence in sentences]
 
 
-def _about_table(fit: Agreement) -> list[str]:
+def _about_table(fit: plausibility.Agreement) -> list[str]:
     if fit.lag:
         rows = f"{abs(fit.lag)} volumes {'later' if fit.lag > 0 else 'earlier'}"
         return [f"The confounds table fits the series when it is read {rows}: it is shifted. {REMEDY_TABLE}"]
     sentences = []
-    if not 1 / SCALED < (fit.level if np.isfinite(fit.level) else 1.0) < SCALED:
+    if not 1 / plausibility.SCALED < (fit.level if np.isfinite(fit.level) else 1.0) < plausibility.SCALED:
         sentences.append(
             f"The series is {fit.level:.3g} times as bright as its table says: the data type or the scale in its "
             f"header may be wrong. {REMEDY}"
         )
     values = [("global signal", fit.global_signal), ("DVARS", fit.dvars)]
-    low = [f"{name} (r = {round(value, 2) + 0.0:.2f})" for name, value in values if value < FOREIGN]
+    low = [f"{name} (r = {round(value, 2) + 0.0:.2f})" for name, value in values if value < plausibility.FOREIGN]
     if low:
         whose = "it seems to be of another recording" if fit.is_foreign else "it may be of another recording"
         sentences.append(

@@ -246,8 +246,6 @@ ALIKE, SCALED, FEWEST_COMPARED = 0.5, 1.5, 20
 """Least correlation of displacement with that of the parameters, most times that medians differ, and fewest volumes."""
 MEASURED = ("framewise_displacement", "dvars", "global_signal")
 """Columns that are read of every table, whatever the strategy."""
-FIRST_COMPONENTS = 6
-"""fMRIPrep before 1.4 wrote this many aCompCor components, of one mask and without metadata."""
 
 
 class Confounds(NamedTuple):
@@ -441,12 +439,6 @@ def _choose_components(
         described = content.items() if isinstance(content, dict) else ()
         masks = {name: entry.get("Mask") for name, entry in described if isinstance(entry, dict)}
         tissues = [[name for name in combined if masks.get(name) == mask] for mask in ("WM", "CSF")]
-        if not any(tissues) and len(combined) <= FIRST_COMPONENTS:
-            chosen = tuple(combined[: 2 * count])
-            return chosen, (
-                f"{len(chosen)} aCompCor components of white matter and cerebrospinal fluid together: {table.name} "
-                "has none of either alone (fMRIPrep before 1.4).",
-            )
     if not all(tissues) and table.name == MOTION_FILE:
         raise RecordingError(f"{table} has no aCompCor components. {MOTION_ALONE}")
     if not all(tissues):

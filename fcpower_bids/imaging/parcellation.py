@@ -28,6 +28,7 @@ import numpy as np
 from nibabel.cifti2 import Cifti2Image, ParcelsAxis, SeriesAxis
 
 from fcpower_bids.errors import RecordingError, Unfit
+from fcpower_bids.imaging import streaming
 from fcpower_bids.imaging.labels import (
     SPACES,
     align_labels,
@@ -39,23 +40,6 @@ from fcpower_bids.imaging.labels import (
     share_inside,
     template_dice,
     template_tissue,
-)
-from fcpower_bids.imaging.streaming import (
-    DAMAGED,
-    SAMPLE,
-    BrainSample,
-    HeaderSummary,
-    SlicePlan,
-    SliceSums,
-    VolumeFigures,
-    content_fault,
-    fill,
-    header_fault,
-    header_summary,
-    load_header,
-    open_stored,
-    read_alike,
-    read_volumes,
 )
 from fcpower_bids.records import Atlas, Slices, space_of
 
@@ -69,7 +53,7 @@ class Parcellation(NamedTuple):
     coverage: np.ndarray  # (P,): covered share of each parcel, 0 to 1: inside field of view and mask, and with signal
     n_voxels: np.ndarray  # (P,), int: voxels (grayordinates) of the parcel on the grid of the recording, covered or not
     n_covered: np.ndarray  # (P,), int: those that the mean is made of
-    figures: VolumeFigures  # measurements of every volume, the same for all atlases of one pass
+    figures: streaming.VolumeFigures  # measurements of every volume, the same for all atlases of one pass
     slices: Slices | None = None  # slices for the page
 
 
@@ -101,9 +85,9 @@ def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas]) -> list[
     return parcellations
 
 
-def check_request(bold: Path, mask: Path | None, atlases: Sequence[Atlas]) -> HeaderSummary:
+def check_request(bold: Path, mask: Path | None, atlases: Sequence[Atlas]) -> streaming.HeaderSummary:
     """Refuse what the headers alone show to be impossible, and return that of the recording. Raises RecordingError."""
-    header = header_summary(bold)
+    header = streaming.header_summary(bold)
     _check_counts(bold, header, atlases)
     for atlas in atlases:
         if header.affine is None:
@@ -123,7 +107,7 @@ def check_request(bold: Path, mask: Path | None, atlases: Sequence[Atlas]) -> He
     return header
 
 
-def _check_counts(bold: Path, header: HeaderSummary, atlases: Sequence[Atlas]) -> None:
+def _check_counts(bold: Path, header: streaming.HeaderSummary, atlases: Sequence[Atlas]) -> None:
     if not atlases:
         raise ValueError("Parcellation needs at least one atlas.")
     if header.n_volumes < 2:
@@ -144,13 +128,13 @@ class _Tally(NamedTuple):
     first: np.ndarray
     constant: np.ndarray
     broken: np.ndarray
-    figures: VolumeFigures
-    slices: SliceSums
+    figures: streaming.VolumeFigures
+    slices: streaming.SliceSums
 
 
 def average_voxels(
-    bold: Path, header: HeaderSummary, mask: Path | None, atlases: Sequence[Atlas]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, VolumeFigures, list[Slices | None]]:
+    bold: Path, header: streaming.HeaderSummary, mask: Path | None, atlases: Sequence[Atlas]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, streaming.VolumeFigures, list[Slices | None]]:
     """Means (T, P), coverage (P,), all and covered voxels (P,) of every atlas. Raises RecordingError."""
     brain = _read_brain(bold, header, mask)
     shape, affine = header.grid
@@ -173,9 +157,9 @@ def average_voxels(
         tissue, of_template = template_tissue(shape, tuple(affine.ravel()))
         cubic = abs(float(np.linalg.det(affine[:3, :3])))
         dice = np.nan if mask is None else template_dice(brain, tissue, cubic, of_template)
-    plan = SlicePlan(header, brain, in_parcels, tissue, dice)
+    plan = streaming.SlicePlan(header, brain, in_parcels, tissue, dice)
     means, n_covered, figures, slices = _stream_means(
-        _Stream(bold, header, sample[:: 1 + len(sample) // SAMPLE], plan),
+        _Stream(bold, header, sample[:: 1 + len(sample) // streaming.SAMPLE], plan),
         voxels,
         [(p[voxels], n) for p, n in zip(placed, sizes, strict=True)],
     )
@@ -216,17 +200,17 @@ class _Stream:
     """The volumes of a recording, as often as they are asked for, and the voxels of the brain that stand for all."""
 
     bold: Path
-    header: HeaderSummary
+    header: streaming.HeaderSummary
     sample: np.ndarray
-    plan: SlicePlan
+    plan: streaming.SlicePlan
 
     def __iter__(self) -> Iterator[np.ndarray]:
-        return read_volumes(self.bold, self.header)
+        return streaming.read_volumes(self.bold, self.header)
 
 
 def _stream_means(
     stream: _Stream, voxels: np.ndarray, members: Sequence[tuple[np.ndarray, int]]
-) -> tuple[np.ndarray, np.ndarray, VolumeFigures, SliceSums]:
+) -> tuple[np.ndarray, np.ndarray, streaming.VolumeFigures, streaming.SliceSums]:
     # Voxels outside the field of view from the start must not cost a second pass: one look at the first volume.
     first = next(iter(stream))
     broken = ~np.isfinite(first[voxels])
@@ -248,7 +232,7 @@ def _stream_means(
 
 def _tally(stream: _Stream, voxels: np.ndarray, add_up: _ParcelSums) -> _Tally:
     deviations = np.zeros((stream.header.n_volumes, add_up.n_parcels))
-    sample, slices = BrainSample(stream.sample, stream.header.n_volumes), SliceSums(stream.plan)
+    sample, slices = streaming.BrainSample(stream.sample, stream.header.n_volumes), streaming.SliceSums(stream.plan)
     deviation = np.empty(len(voxels))
     broken = np.zeros(len(voxels), dtype=bool)
     unchanged = np.arange(len(voxels))  # nearly all leave this list at the second volume, so it costs nothing
@@ -290,9 +274,9 @@ def _place_labels(
     return placed, share
 
 
-def check_mask(bold: Path, header: HeaderSummary, mask: Path) -> None:
+def check_mask(bold: Path, header: streaming.HeaderSummary, mask: Path) -> None:
     """Refuse a mask whose header is not of this recording; its content is not read. Raises RecordingError."""
-    shape, affine = read_alike(mask, _grid_of_mask, _GRIDS)
+    shape, affine = streaming.read_alike(mask, _grid_of_mask, _GRIDS)
     if not is_same_grid(shape, affine, *header.grid):
         raise RecordingError(
             f"The mask {mask} {shape} and the recording {bold} {header.shape[:3]} are on different grids: "
@@ -304,22 +288,22 @@ _GRIDS: dict[bytes, tuple[tuple[int, ...], np.ndarray]] = {}
 
 
 def _grid_of_mask(mask: Path) -> tuple[tuple[int, ...], np.ndarray]:
-    image = load_header(mask)
-    if (fault := header_fault(mask, image)) is not None:
+    image = streaming.load_header(mask)
+    if (fault := streaming.header_fault(mask, image)) is not None:
         raise RecordingError(f"The mask {mask} {fault}: copy it again or rerun the step that wrote it.")
     return image.shape, image.affine
 
 
-def _read_brain(bold: Path, header: HeaderSummary, mask: Path | None) -> np.ndarray:
+def _read_brain(bold: Path, header: streaming.HeaderSummary, mask: Path | None) -> np.ndarray:
     """Return which voxels, in file order, are brain."""
     if mask is None:
         return np.ones(int(np.prod(header.shape[:3])), dtype=bool)
-    image = load_header(mask)
-    if (fault := content_fault(mask, image)) is not None:
+    image = streaming.load_header(mask)
+    if (fault := streaming.content_fault(mask, image)) is not None:
         raise RecordingError(f"The mask {mask} {fault}: copy it again or rerun the step that wrote it.")
     try:
         brain = np.asanyarray(image.dataobj) > 0
-    except DAMAGED as error:
+    except streaming.DAMAGED as error:
         raise RecordingError(f"The mask {mask} is truncated or damaged ({error}): copy it again.") from error
     if not brain.any():
         raise RecordingError(f"The mask {mask} of {bold} is empty: rerun the step that wrote it.")
@@ -332,8 +316,8 @@ SAMPLED = 10
 
 
 def average_grayordinates(
-    bold: Path, header: HeaderSummary, atlases: Sequence[Atlas]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, VolumeFigures]:
+    bold: Path, header: streaming.HeaderSummary, atlases: Sequence[Atlas]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, streaming.VolumeFigures]:
     """Means (T, P), coverage (P,), labelled and used grayordinates (P,) of every atlas. Raises RecordingError."""
     from scipy import sparse  # slow to load, and few recordings need it
 
@@ -376,27 +360,27 @@ class _Sample:
         self.total += some.sum(axis=0)
         self.squares[1:] += np.square(np.diff(some, axis=1)).sum(axis=0)
 
-    def figures(self) -> VolumeFigures:
+    def figures(self) -> streaming.VolumeFigures:
         """Return mean, root mean square change and largest change."""
         count = max(self.count, 1)
         dvars = np.sqrt(self.squares / count)
         dvars[0] = np.nan
-        return VolumeFigures(self.total / count, dvars, self.farthest)
+        return streaming.VolumeFigures(self.total / count, dvars, self.farthest)
 
 
-def read_grayordinates(path: Path, header: HeaderSummary) -> Iterator[tuple[slice, np.ndarray]]:
+def read_grayordinates(path: Path, header: streaming.HeaderSummary) -> Iterator[tuple[slice, np.ndarray]]:
     """Yield blocks of whole series, a few MB at a time. Returns block (rows, T). Raises RecordingError."""
     n_volumes, n_grayordinates = header.shape
     at_once = max(1, BLOCK_BYTES // (n_volumes * header.dtype.itemsize))
     stored = np.empty((at_once, n_volumes), dtype=header.dtype)
     try:
-        with open_stored(path) as stream:
+        with streaming.open_stored(path) as stream:
             stream.seek(header.offset)
             for start in range(0, n_grayordinates, at_once):
                 block = stored[: n_grayordinates - start]
-                fill(stream, block)
+                streaming.fill(stream, block)
                 yield slice(start, start + len(block)), block
-    except DAMAGED as error:
+    except streaming.DAMAGED as error:
         raise RecordingError(
             f"{path} is truncated or damaged ({error}). Copy it again or rerun the step that wrote it."
         ) from error

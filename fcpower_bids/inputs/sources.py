@@ -372,8 +372,10 @@ def inspect_series(
     if repetition_time is None or wrong:
         return None, volumes, wrong
     own_mask = None if series.is_cifti else mask
-    others = (own_mask, confounds, _sidecar_of(confounds), _sidecar_of(series.path))
-    return Recording(series.path, series.entities, repetition_time, *others), volumes, wrong
+    sidecar = None if confounds is None else confounds.with_name(f"{_stem(confounds)}.json")
+    metadata = sidecar if sidecar is not None and sidecar.is_file() else None
+    recording = Recording(series.path, series.entities, repetition_time, own_mask, confounds, metadata)
+    return recording, volumes, wrong
 
 
 def _attempt(wrong: dict[str, str], part: str, check: Callable[..., Any], *arguments: Any) -> Any:
@@ -489,9 +491,3 @@ def _number(value: Any, source: Path | None) -> float | None:
 
 def _stem(path: Path) -> str:
     return path.name.partition(".")[0]
-
-
-def _sidecar_of(path: Path | None) -> Path | None:
-    """The JSON file of the same name, if there is one."""
-    sidecar = None if path is None else path.with_name(f"{_stem(path)}.json")
-    return sidecar if sidecar is not None and sidecar.is_file() else None

@@ -91,11 +91,6 @@ class FinishedAnalyses:
         """Analyses that were done at some time."""
         return list(self._entries)
 
-    @property
-    def keys(self) -> dict[str, str]:
-        """Key of people, data and choices of every analysis that was done."""
-        return {name: str(entry.get("key")) for name, entry in self._entries.items()}
-
     def has(self, name: str, key: str) -> bool:
         """Whether an analysis was done with this key, and its tables are still what it wrote."""
         entry = self._entries.get(name, {})

@@ -16,13 +16,7 @@ from fcpower_bids.cohort.recordings import DECISIONS, EXCLUDE_FILE, REJECT, read
 from fcpower_bids.cohort.recordings import FILE as RECORDINGS
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, FcPowerError
-from fcpower_bids.outputs.dataset import (
-    describe_without_folders,
-    known_folders,
-    preview_path,
-    short_name,
-    without_folders,
-)
+from fcpower_bids.outputs import dataset
 from fcpower_bids.outputs.status import DONE, SKIPPED, TABLE, describe_reasons, explain, read_statuses
 from fcpower_bids.outputs.tables import MISSING, read_table
 from fcpower_bids.reports.accounts import (
@@ -85,7 +79,7 @@ def write_index(output_dir: Path) -> Path | None:
     lines = describe_reasons([status for status in statuses if status.state not in (DONE, SKIPPED)])
     text = render_page(
         "index.html",
-        unused=[describe_without_folders(line, known_folders(output_dir)) for line in lines],
+        unused=[dataset.describe_without_folders(line, dataset.known_folders(output_dir)) for line in lines],
         further_script="index.js",
         title="Recordings",
         n_rows=len(rows),
@@ -112,10 +106,10 @@ def _rows(output_dir: Path, accounts: Sequence[Account]) -> Iterator[dict[str, A
             sentences += cautions_of(account) if state == DONE else []
             tables = [view.tables["bold"] for view in account.views if "bold" in view.tables]
             # the carpet under the first atlas, where one was kept
-            if picture := read_thumbnail(preview_path(tables[0])) if tables else b"":
+            if picture := read_thumbnail(dataset.preview_path(tables[0])) if tables else b"":
                 row["picture"] = base64.b64encode(picture).decode("ascii")
         except FcPowerError as error:
-            sentences.append(without_folders(str(error)))
+            sentences.append(dataset.without_folders(str(error)))
         word = USED_WITH_CAUTION if state == DONE and sentences else WORDS[state]
         yield row | {"state": word, "values": values, "said": sentences}
 
@@ -158,7 +152,7 @@ SAME = ("space", "res", "den")
 """Entities that a page does not repeat where they are the same for all recordings."""
 ABOUT_FIGURES = (
     "FD: framewise displacement, the movement from one volume to the next. Out of band: power outside the pass-band "
-    "after cleaning. Coverage: share of the voxels of the parcels that were scanned."
+    "after cleaning. Coverage: share of the voxels of the parcels that were scanned. FD among all: 1 moves least."
 )
 LOGS = (TABLE, "logs/settings.toml", "logs/CITATION.md", "logs/CITATION.bib")
 
@@ -250,11 +244,11 @@ def _summary(accounts: Sequence[Account], dull: tuple[str, ...], everyone: list[
         numbers = {view.atlas: number for number, view in enumerate(account.views)}
         for row in account.quality or nothing:
             address = f"#{account.name}-{numbers.get(row['atlas'], 0)}"
-            first = Cell(name, name, address), Cell(short_name(row["atlas"])), Cell(state)
-            values = _figures(account, [row]) if account.quality else [""] * len(FIGURES)
             place = 1 + sum(fd < row["mean_fd"] for fd in everyone)
             known = state.startswith(WORDS[DONE]) and row["mean_fd"] == row["mean_fd"]
-            last = [Cell(f"{place} of {len(everyone)}" if known else "n/a", place if known else "n/a")] * placed
-            rows.append((*first, *(Cell(value, value) for value in values), *last))
-    header = ("Recording", "Atlas", "State", *FIGURES, *["FD among all used"] * placed)
+            among = Cell(f"{place} of {len(everyone)}" if known else "not used", place if known else "n/a")
+            first = Cell(name, name, address), Cell(dataset.short_name(row["atlas"])), Cell(state), *[among] * placed
+            values = _figures(account, [row]) if account.quality else [""] * len(FIGURES)
+            rows.append((*first, *(Cell(value, value) for value in values)))
+    header = ("Recording", "Atlas", "State", *["FD among all"] * placed, *FIGURES)
     return Grid("", ABOUT_FIGURES, header, tuple(rows))

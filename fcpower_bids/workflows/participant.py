@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
@@ -56,7 +55,7 @@ from fcpower_bids.outputs.status import (
     write_status,
     write_status_table,
 )
-from fcpower_bids.parallel import WorkerDied, processes, run_calls, say
+from fcpower_bids.parallel import WorkerDied, processes, run_calls, say, track
 from fcpower_bids.resources import unsearched
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import LOCKS, leftovers, lock, make_folder, sweep, sweep_shared, write_shared
@@ -86,25 +85,6 @@ MOST_FRUITLESS = 3
 SELECTING = ("participant_label", "session_label", "task_id", "space", "bids_filter_file")
 """Options without which a run sees all that is there."""
 NOT_STARTED = "The run ended before its turn came. Run the same command again."
-
-
-class Count:
-    """Recordings that have ended, of all."""
-
-    def __init__(self, total: int, done: int, settings: Settings) -> None:
-        self.total, self.done, self.settings, self.started = total, done, settings, time.monotonic()
-        say(f"{total} recording{'s' * (total != 1)}{f', {done} of them finished before' if done else ''}", settings)
-        tqdm.monitor_interval = 0  # no thread: processes are forked from this one
-        silent = settings.run.quiet or not sys.stderr.isatty()
-        self.bar = tqdm(total=total, initial=done, unit="rec", file=sys.stderr, dynamic_ncols=True, disable=silent)
-
-    def step(self, recording: str, end: str) -> None:
-        """Count a recording, and say how it ended."""
-        self.done += 1
-        self.bar.update(1)
-        if self.bar.disable or end != FINISHED or self.settings.run.verbose:
-            elapsed = time.monotonic() - self.started
-            say(f"[{self.done}/{self.total}] {recording}: {end} ({elapsed:.0f} s)", self.settings)
 
 
 def run_participants(settings: Settings) -> int:
@@ -207,9 +187,10 @@ def _run(jobs: Sequence[Job], settings: Settings, datasets: dict[str, Path], wor
     A process that is killed costs its recording; the others go on in new ones.
     """
     todo = {job.recording.name: job for job in jobs if not job.finished}
-    count = Count(len(jobs), len(jobs) - len(todo), settings)
+    before = f", {len(jobs) - len(todo)} of them finished before" * (len(todo) < len(jobs))
+    say(f"{len(jobs)} recording{'s' * (len(jobs) != 1)}{before}", settings)
     if not todo:
-        return _conclude(jobs, [], settings, count)
+        return _conclude(jobs, [], settings)
     with unsearched():
         from fcpower_bids.workflows import recording as steps  # loads nipype
     # before anything is removed, since it may be refused
@@ -225,17 +206,18 @@ def _run(jobs: Sequence[Job], settings: Settings, datasets: dict[str, Path], wor
         given = [(todo[name].recording, todo[name].atlases, settings, datasets, work, wait) for name in names]
         try:
             with closing(run_calls(steps.process_recording, given, processes(settings), steps.LAZY)) as ends:
-                for name, end in ends:
+                for name, end in track(ends, "recordings", settings, len(names)):
                     if end == ELSEWHERE:
                         theirs.append(name)
-                    else:
-                        ended.add(name)
-                        count.step(name, end)
+                        continue
+                    ended.add(name)
+                    if end != FINISHED or settings.run.verbose:
+                        say(f"{name}: {end}", settings)
             names = []
         except WorkerDied as error:
-            before = [name for name in names if name not in theirs]
-            names = _note_killed(before, error, count)
-            fruitless = fruitless + 1 if names == before else 0  # killed before the first of them had begun
+            attempted = [name for name in names if name not in theirs]
+            names = _note_killed(attempted, error, settings)
+            fruitless = fruitless + 1 if names == attempted else 0  # killed before the first of them had begun
             names = [] if fruitless == MOST_FRUITLESS else names
         if not names and not wait:
             names, theirs, wait = theirs, [], True
@@ -248,16 +230,15 @@ def _run(jobs: Sequence[Job], settings: Settings, datasets: dict[str, Path], wor
             asked = tuple(atlas.name for atlas in job.atlases)
             stopped = Status(name, FAILED, status.stage if status else "", reason, atlases=asked)
             write_status(settings.output_dir, stopped)
-    return _conclude(jobs, earlier, settings, count)
+    return _conclude(jobs, earlier, settings)
 
 
-def _conclude(jobs: Sequence[Job], earlier: Sequence[Status | None], settings: Settings, count: Count) -> None:
+def _conclude(jobs: Sequence[Job], earlier: Sequence[Status | None], settings: Settings) -> None:
     """Remove what is excluded now, and what killed workers left half-written, statuses included."""
     output = settings.output_dir
     for before in earlier:
         if before is not None and (removed := remove_outdated(output, before)):
             say(f"{before.recording}: excluded now, so its {len(removed)} former files are removed.", settings)
-    count.bar.close()
     for recording in (job.recording for job in jobs):
         with lock(output / LOCKS / recording.name, wait=False) as is_free:
             if is_free:
@@ -289,9 +270,9 @@ def _forget(job: Job, settings: Settings, dataset: str) -> Status | None:
     return earlier
 
 
-def _note_killed(names: Iterable[str], error: WorkerDied, count: Count) -> list[str]:
+def _note_killed(names: Iterable[str], error: WorkerDied, settings: Settings) -> list[str]:
     """Write the status of the recordings whose process was killed; return those to go on with, if there are any."""
-    output, at_work = count.settings.output_dir, []
+    output, at_work = settings.output_dir, []
     for name in names:
         status = read_status(output, name)
         with lock(output / LOCKS / name, wait=False) as is_free:
@@ -300,7 +281,7 @@ def _note_killed(names: Iterable[str], error: WorkerDied, count: Count) -> list[
     remedy = "Give more memory, or fewer atlases at a time, and run the same command again."
     for status in [status for status in at_work if status.process in error.processes] or at_work:
         write_status(output, replace(status, state=FAILED, reason=f"{error.cause}. {remedy}", process=0))
-        count.step(status.recording, "failed")
+        say(f"{status.recording}: failed", settings)
     states = {name: read_status(output, name) for name in names}
     return [name for name, status in states.items() if status is None or status.state == RUNNING]
 
