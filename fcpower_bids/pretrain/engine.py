@@ -126,10 +126,6 @@ class PretrainConfig:
     def fingerprint(self) -> str:
         """Digest of the choices that a resumed run must share."""
         values = {k: v for k, v in dataclasses.asdict(self).items() if k not in DOES_NOT_CHANGE_THE_RUN}
-        # as runs of earlier versions stated, which had no probe
-        values |= {"sampling_unit": "windows", "roi_labels": ()}
-        if not self.probe:
-            del values["probe"]
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def in_words(self) -> str:

@@ -65,7 +65,7 @@ def find_series(
     """
     # of a corpus within the outputs its own place: both may be moved together
     inside = corpus.resolve().is_relative_to(folder.resolve())
-    place = WITHIN if inside else _place_of(folder)
+    place = WITHIN if inside else hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
     for path, reason in sorted(paths.items()):
         facts: dict[str, Any] = (
             {"repetition_time": math.nan, "source": "n/a", "parcel_names": None} if reason else _describe(path)
@@ -78,10 +78,6 @@ def find_series(
         asked = {"family": families, "site": sites}
         facts |= {name: labels.get(person) for name, labels in asked.items() if labels is not None}
         yield facts, partial(_refuse, reason) if reason else partial(read_series, path, volumes)
-
-
-def _place_of(folder: Path) -> str:
-    return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
 
 
 def _refuse(reason: str) -> np.ndarray:
@@ -254,9 +250,7 @@ class _Pack:
         self.atlas = facts["atlas"] if atlas == "n/a" else atlas
         if table is not None:
             self.rows = {str(row["id"]): row for row in table.to_dict("records")}  # type: ignore[misc]
-            above = {_place_of(parent) for parent in folder.resolve().parents}  # as packs of earlier versions say it
             for row in self.rows.values():
-                row["place"] = WITHIN if row["place"] in above else row["place"]
                 labels = {name: row[name] for name in ("family", "site") if row[name] != "n/a"}
                 self.people.setdefault((row["dataset"], row["subject"]), {}).update(labels)
             self.shard = int(table["shard"].max()) + 1
@@ -374,9 +368,7 @@ class _Pack:
         if self.replaced:
             logger.warning("Recordings replaced, because their series changed: %d.", self.replaced)
         table, facts = self._write_table(), self._facts()
-        # The digest depends on sites where any is known: packs without them keep that of earlier versions.
-        silent = UNTOLD if (table["site"] != "n/a").any() else (*UNTOLD, "site")
-        described = table[[name for name in TEXT_COLUMNS if name not in silent]].to_numpy().tolist()
+        described = table[[name for name in TEXT_COLUMNS if name not in UNTOLD]].to_numpy().tolist()
         facts["sha256"] = hashlib.sha256(json.dumps([facts, described]).encode()).hexdigest()
         kernel = self.folder / KERNEL
         if not facts["sha256"] == self.sha256 == stored.kernel_corpus(kernel):

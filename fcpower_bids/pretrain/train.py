@@ -385,7 +385,7 @@ class RunFolder:
             raise UsageError(
                 f"{self.path} holds a run with other choices or another corpus; remove it or give another folder."
             )
-        if (before := int(state.get("steps", steps))) > steps:
+        if (before := state["steps"]) > steps:
             raise UsageError(
                 f"{self.path} holds a run of {before} steps; --steps can be raised, not lowered to {steps}."
             )
@@ -401,7 +401,7 @@ class RunFolder:
             load_strictly(model, read_tensors(folder / "model.safetensors"), str(folder))
             check_proof(folder, model.state_dict())
             stored = load_file(folder / OPTIMIZER)
-            if state.get(OPTIMIZER_DIGEST) not in (None, digest_of(folder / OPTIMIZER)):
+            if state[OPTIMIZER_DIGEST] != digest_of(folder / OPTIMIZER):
                 raise CheckpointError(f"{OPTIMIZER} is not what was written")
             for key, value in stored.items():
                 name, _, kind = key.partition("|")
@@ -430,7 +430,8 @@ def _state(folder: Path) -> dict[str, Any]:
     path = folder / "state.json"
     try:
         state = load_json(path)
-        return {**state, "step": int(state["step"]), "fingerprint": str(state["fingerprint"])}
+        numbers = {name: int(state[name]) for name in ("step", "steps")}
+        return {**numbers, **{name: str(state[name]) for name in ("fingerprint", OPTIMIZER_DIGEST)}}
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise _damaged(path, error) from error
 

@@ -28,8 +28,7 @@ from tests.pretrain.outputs import (
     read_log,
     run_pretrain,
 )
-from tests.pretrain.test_engine import assert_same, gradients, single
-from tests.pretrain.test_train import config, weights
+from tests.pretrain.test_training import assert_same, config, gradients, single, weights
 
 SRUN = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NUM_NODES": "2", "SLURM_PROCID": "0"}
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "1", "RANK": "0"}
