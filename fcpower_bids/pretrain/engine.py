@@ -81,11 +81,10 @@ def _at_least_float32(E: Tensor, K: Tensor) -> tuple[Tensor, Tensor]:
 
 LOSSES: dict[str, Loss] = {"cka": lambda E, K: 1 - cka(E, K), "kl": kl}
 """Losses by name; the default of the paper is ``cka``."""
-DOES_NOT_CHANGE_THE_RUN = ("devices", "log_every", "checkpoint_minutes", "steps", "minutes")
+DOES_NOT_CHANGE_THE_RUN = ("devices", "log_every", "checkpoint_minutes")
 """Fields that may differ when a run is resumed: they decide where and how fast, not what, is computed.
 
-But for dropout, whose masks are drawn for each process and chunk: with it other devices are as another seed. The
-number of steps may only grow, and minutes stay, which `fcpower_bids.pretrain.train` sees to.
+But for dropout, whose masks are drawn for each process and chunk: with it other devices are as another seed.
 """
 
 
