@@ -127,8 +127,6 @@ class ModelCard:
     purpose: str = "n/a"  # what it is for
     licence: str = "n/a"  # under what terms
     corpus_licences: str = "n/a"  # how many recordings of the training have which
-    corpus_cleaning: str = "n/a"  # the same
-    corpus_space: str = "n/a"  # the same
     corpus_citation: str = "n/a"  # how their datasets are to be cited
     step: int | None = None  # where in the training run the weights were taken
     seed: int | None = None  # of that run

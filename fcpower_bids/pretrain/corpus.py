@@ -50,8 +50,8 @@ FORMAT = 2
 """Of the files of a pack. Format 1 (which states none) could hold scrambled series and is never read."""
 PLACES = ("shard", "position", "offset", "T", "rank")
 """Columns of whole numbers."""
-MADE = ("citation", "space", "cleaning", "band")
-"""Columns for the card of a model: whose data it is, and how the series was made."""
+MADE = ("citation", "band")
+"""Columns for the card of a model: whose data it is, and its pass-band."""
 UNTOLD = ("source", "place", *MADE)
 """Columns on which no digest depends: they say where a recording lies, or what its series shows."""
 TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256", *UNTOLD, "site")

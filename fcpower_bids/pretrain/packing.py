@@ -74,7 +74,7 @@ def find_series(
         entities = dict(re.findall(r"(?:^|_)([a-zA-Z]+)-([a-zA-Z0-9+]+)(?=_)", path.name))
         person = entities["sub"]
         facts |= {"id": f"{dataset}/{path.stem.removesuffix(SUFFIX)}", "dataset": dataset, "subject": person}
-        facts |= {"session": entities.get("ses"), "space": entities.get("space"), "place": place, **terms}
+        facts |= {"session": entities.get("ses"), "place": place, **terms}
         asked = {"family": families, "site": sites}
         facts |= {name: labels.get(person) for name, labels in asked.items() if labels is not None}
         yield facts, partial(_refuse, reason) if reason else partial(read_series, path, volumes)
@@ -109,7 +109,6 @@ def _describe(path: Path) -> dict[str, Any]:
         "volumes": volumes if isinstance(volumes, (int, float)) else None,
         "parcel_names": names,
         "source": f"{path.stat().st_size} {path.stat().st_mtime_ns}",
-        "cleaning": str(sidecar.get("NuisanceStrategy") or ""),
         "band": " ".join(map(str, edges)),
     }
 
