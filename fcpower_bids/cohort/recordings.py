@@ -152,10 +152,7 @@ class Selected:
             self,
             connectomes=tuple(dataclasses.replace(connectome, site=site) for connectome in self.connectomes),
             left_out=tuple(dataclasses.replace(recording, site=site) for recording in self.left_out),
-            absent=tuple(
-                row._replace(participant_id=person_at(row.participant_id.removeprefix("sub-"), site))
-                for row in self.absent
-            ),
+            absent=tuple(row._replace(participant_id=person_at(row.participant_id, site)) for row in self.absent),
         )
 
 
