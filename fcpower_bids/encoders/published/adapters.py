@@ -250,17 +250,16 @@ class PublishedEncoder:
 def loader(
     build: Callable[[Recipe, Path, Mapping[str, Path], Any], PublishedEncoder],
     recipe: Recipe,
-    size: Any,
+    published: Any,
 ) -> Callable[..., Any]:
-    """Make a loader of an encoder: `build` from recipe, weights and the files of `FURTHER`."""
-    ours = size
+    """Make a loader of an encoder of the published size: `build` from recipe, weights and the files of `FURTHER`."""
 
     def load(
         weights: str | Path | None,
         *,
         protocol: str = "own",
         parcel_names: Sequence[str] | None = None,
-        size: Any = None,
+        size: Any = published,
         **unused: Any,
     ) -> PublishedEncoder:
         """Load the encoder; see `fcpower_bids.encoders.load_encoder`."""
@@ -273,7 +272,7 @@ def loader(
                 f"{recipe.name} needs {absent[0]}, which comes with the model: put it beside {path.name} in "
                 f"{path.parent}."
             )
-        encoder = build(recipe, path, files, size or ours)
+        encoder = build(recipe, path, files, size)
         further = {file: digest_of(extra) for file, extra in files.items()}
         source = {"weights": path.name, "sha256": digest_of(path), "aux_sha256": further}
         logger.warning("Licence of the weights of %s: %s. See %s.", recipe.name, PUBLISHED[recipe.name], recipe.source)
