@@ -351,15 +351,10 @@ def read_number_table(path: Path, rows: int, columns: int, labelled: bool = Fals
         text = [line.split(",") for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
         cells = [line[1:] for line in text[1:]] if labelled else text
         table = torch.from_numpy(np.array(cells, dtype=np.float32))
+        if tuple(table.shape) != (rows, columns) or not bool(table.isfinite().all()):
+            raise ValueError(f"{' by '.join(map(str, table.shape))}, not {rows} by {columns} finite numbers")
     except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"{path} is not a table of numbers ({error}); give the CSV that comes with the model."
-        ) from None
-    if tuple(table.shape) != (rows, columns) or not bool(table.isfinite().all()):
-        raise CheckpointError(
-            f"{path} is {' by '.join(map(str, table.shape))}, not {rows} by {columns} finite numbers; "
-            "give the CSV that comes with the model."
-        )
+        raise CheckpointError(f"{path} is not the table of numbers that comes with the model: {error}.") from None
     return table
 
 
