@@ -68,7 +68,7 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ("identification", "ci_low"): "Wilson's interval",
     ("spectrum_histogram", "low"): "edges of bins, no interval",
     ("alignment", "ahead_low"): "python -m benchmarks.pretraining",
-    ("predicted/target-TARGET-REPRESENTATION", "low"): "tests/clinic/test_numbers.py",
+    ("predicted/target-TARGET-REPRESENTATION", "low"): "tests/clinic/test_clinic.py",
 }
 """Columns that are not counted here, and where they are judged."""
 

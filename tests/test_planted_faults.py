@@ -115,7 +115,10 @@ def test_a_split_of_ones_own_does_not_part_two_people_who_look_alike(planted, tm
     command = [cohort.bids, cohort.out, "group", *QUICK, "--targets", "score", "--folds-file", tmp_path / "splits.tsv"]
     assert main([*map(str, command)]) == 3
     told = capsys.readouterr().err
-    assert "sub-003 is tested in fold a and sub-007 trains there, though they seem to share a scan" in told
+    assert (
+        "sub-003 is tested in fold a and sub-007 trains there, though they are of one family, or seem to share a scan"
+        in told
+    )
 
 
 def test_families_that_nobody_declared_are_named(check, planted):

@@ -130,15 +130,9 @@ def combine_scans(cohort: Cohort, groups: Sequence[Rows], settings: Settings) ->
     if not concatenates(settings) or all(len(group) == 1 for group in groups):
         return AveragedEdges(cohort.edges, groups)
     # Weight of each scan among those of its person: volumes less one for each run; equal where unknown.
-    scans = cohort.scans
-    if "volumes" in scans:
-        volumes = scans["volumes"].to_numpy(dtype=float)
-    else:  # a cohort made of arrays
-        times = np.array(cohort.repetition_times or [np.nan] * len(scans), dtype=float)
-        volumes = np.round(scans["seconds"].to_numpy(dtype=float) / times)
-    weights = pd.Series(volumes - scans["n_runs"].to_numpy(dtype=float))
-    known = (weights > 0).groupby(scans["participant_id"].astype(str).to_numpy()).transform("all")
-    return AveragedEdges(cohort.edges, groups, weights.where(known, 1.0).to_numpy(dtype=float))
+    weights = (cohort.scans["volumes"] - cohort.scans["n_runs"]).astype(float)
+    known = (weights > 0).groupby(cohort.scans["participant_id"].astype(str)).transform("all")
+    return AveragedEdges(cohort.edges, groups, weights.where(known, 1.0).to_numpy())
 
 
 def concatenates(settings: Settings) -> bool:

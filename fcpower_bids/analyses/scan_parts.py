@@ -157,11 +157,8 @@ def equalise_scans(cohort: Cohort, settings: Settings) -> Cohort:
         return slice(0, min(int(np.floor(shortest / repetition_time + 1e-6)), volumes))
 
     (cut,) = cut_scans(cohort, [first_volumes], "FC of scans of one length", settings)
-    changed = {"seconds": cut.scans["volumes"].to_numpy() * times}
-    if "degrees_of_freedom" in cohort.scans:
-        changed["degrees_of_freedom"] = cohort.scans["degrees_of_freedom"].to_numpy(dtype=float) * (
-            changed["seconds"] / seconds
-        )
+    lengths = cut.scans["volumes"].to_numpy() * times
+    changed = {"seconds": lengths, "degrees_of_freedom": cohort.scans["degrees_of_freedom"] * (lengths / seconds)}
     numbers = cohort.scans["participant_id"].value_counts()
     note = f"Every scan was cut to {shortest / 60:.2f} min, the length of the shortest one (--equal-minutes)."
     if numbers.nunique() > 1:
@@ -201,7 +198,7 @@ def length_facts(cohort: Cohort, minutes: Sequence[float]) -> dict[str, Any]:
             "lengths end at the shortest scan. 'full' is all of each scan."
         )
     }
-    if "average" in set(cohort.scans.get("combination", ())):
+    if "average" in set(cohort.scans["combination"]):
         facts["Minutes"] += " Of these the runs are combined by their mean Fisher z (--preset), of shorter lengths not."
     if not has_series(cohort):
         facts["LeftOut"] = "The series of the scans are not there, so shorter scans cannot be made."

@@ -427,16 +427,10 @@ def _brought_folds(
                     f"needs one to test and {2 * preset.n_inner} to train."
                 )
             if (shared := np.intersect1d(family[test], family[listed])).size:
-                tested, trains = (
-                    [people.names[row] for row in side[np.isin(family[side], shared)]] for side in (test, listed)
-                )
-                pairs = [pair if pair[0] in tested else pair[::-1] for pair in cohort.alike]
-                related = next((pair for pair in pairs if pair[0] in tested and pair[1] in trains), None)
-                first, second = related or (tested[0], trains[0])
+                first, second = (people.names[side[family[side] == shared[0]][0]] for side in (test, listed))
                 raise Unfit(
-                    f"{first} is tested in fold {of_fold} and {second} trains there, though they "
-                    f"{'seem to share a scan' if related else 'are of one family'}. Correct the file, or exclude one "
-                    "of them."
+                    f"{first} is tested in fold {of_fold} and {second} trains there, though they are of one family, or "
+                    "seem to share a scan. Correct the file, or exclude one of them."
                 )
             train = np.sort(listed)
             if (named >= 0).all() and np.unique(named).size > 1:

@@ -112,9 +112,8 @@ def person_amounts(scans: pd.DataFrame) -> pd.DataFrame:
     groups = scans.groupby("participant_id")
     amounts = pd.DataFrame({"scans": groups.size().astype(float), "mean_fd": groups["mean_fd"].mean()})
     for name, column, unit in (("minutes", "seconds", 60), ("degrees_of_freedom", "degrees_of_freedom", 1)):
-        amounts[name] = np.nan
-        if column in scans:  # the sum of those that are known is not that of all
-            amounts[name] = (groups[column].sum() / unit).where(groups[column].count() == groups.size())
+        # the sum of those that are known is not that of all
+        amounts[name] = (groups[column].sum() / unit).where(groups[column].count() == groups.size())
     return amounts[list(AMOUNTS)]
 
 

@@ -20,7 +20,17 @@ from fcpower_bids.clinic.fit import UNUSUAL, FinalModel, load_model, refuse_with
 from fcpower_bids.clinic.page import PREDICTED as DONE
 from fcpower_bids.clinic.page import SIGNIFICANT, ends_of, possible_classes, say_in_full, write_prediction_pages
 from fcpower_bids.cohort.feature_choice import differences
-from fcpower_bids.cohort.inclusion import CAUTION, NO_SESSION, SOUND, UNUSABLE, Connectome, cautions_of, read_quality
+from fcpower_bids.cohort.inclusion import (
+    CAUTION,
+    NO_SESSION,
+    SOUND,
+    UNUSABLE,
+    Connectome,
+    Quality,
+    cautions_of,
+    name_some,
+    read_quality,
+)
 from fcpower_bids.cohort.people import Source, load_people, tables_of
 from fcpower_bids.cohort.recordings import describe_nothing_left, selected
 from fcpower_bids.core.connectome import connectome_summary, spectral_power
@@ -54,51 +64,40 @@ Known = dict[str, dict[tuple[str, str], float]]
 # --- One scan -------------------------------------------------------------------------------------------------------
 
 
-class NewScan(NamedTuple):
-    """Facts about a scan besides its connectome; NaN where unknown."""
-
-    seconds: float = math.nan
-    mean_fd: float = math.nan
-    repetition_time: float = math.nan
-    age: float = math.nan  # from a phenotype table of the new people
-    in_training: bool = False  # whether the model was fitted on this very connectome
-
-
-class AppliedModel(NamedTuple):
-    """Result of a fitted model for one scan."""
-
-    prediction: float  # in the unit of the target; for two classes a score between the classes 0 and 1
-    low: float  # interval with the coverage that ``facts["Interval"]`` states; NaN for classes
-    high: float
-    classes: tuple[str, ...]  # for two classes those that cannot be ruled out; empty for numbers
-    similarity: float  # how like the training people the scan is
-    compared: tuple[Mapping[str, Any], ...] = ()  # rows of the comparison with the reference
-    # properties outside of the model's training, the gravest first; empty when there are none
-    warnings: tuple[str, ...] = ()
+UNMEASURED = Quality(math.nan, math.nan, math.nan, math.nan)
+"""Of a scan of which nothing but its connectome is known."""
+Rows = list[dict[str, Any]]
 
 
 def apply_model(
-    model: FinalModel, connectome: ArrayLike, parcels: Sequence[str], scan: NewScan | None = None
-) -> AppliedModel:
-    """Predict the target of one scan from its Pearson FC. Shapes and units: connectome (P, P). Raises Unfit."""
-    facts, known, fc = model.facts, scan or NewScan(), np.asarray(connectome, dtype=float)
+    model: FinalModel,
+    connectome: ArrayLike,
+    parcels: Sequence[str],
+    quality: Quality = UNMEASURED,
+    age: float = math.nan,
+    seen: bool = False,
+) -> tuple[dict[str, Any], Rows, list[str]]:
+    """Predict the target of one scan from its Pearson FC (P, P).
+
+    `seen`: whether the model was fitted on this very connectome. Returns cells of its row in the unit of the target
+    (two classes have a score between 0 and 1), the rows of the comparison with the reference, and what is outside of
+    the training, the gravest first. Raises Unfit.
+    """
+    facts, fc = model.facts, np.asarray(connectome, dtype=float)
     wanted, place = facts["Parcels"], {name: i for i, name in enumerate(parcels)}
-
-    def listed(names: Sequence[str]) -> str:
-        return ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
-
     if all(map(PLACE.fullmatch, parcels)) and len(parcels) != facts["ParcelsOfScans"]:
         raise Unfit(
             f"Its {len(parcels)} parcels have no names, and those of the model were {facts['ParcelsOfScans']}: which "
             "are the same cannot be told. Give the parcels of both names, in a header or as 'parcels' of a .npz."
         )
     if unknown := [name for name in wanted if name not in place]:
-        raise Unfit(f"The model needs {len(unknown)} parcels that are not in this atlas: {listed(unknown)}.")
+        raise Unfit(f"The model needs {len(unknown)} parcels that are not in this atlas: {name_some(unknown)}.")
     order = [place[name] for name in wanted]
     fc = fc[np.ix_(order, order)]
     if empty := [name for name, value in zip(wanted, np.diag(fc), strict=True) if not np.isfinite(value)]:
         raise Unfit(
-            f"{len(empty)} parcels of the model have no value in the scan, which does not cover them: {listed(empty)}."
+            f"{len(empty)} parcels of the model have no value in the scan, which does not cover them: "
+            f"{name_some(empty)}."
         )
     matrix = spectral_power(fc, float(facts["Alpha"])) if facts["Representation"] == FC_POWER else fc
     if np.ptp(matrix[np.triu_indices(len(fc), 1)]) == 0:
@@ -106,47 +105,37 @@ def apply_model(
     result = predict_from_arrays(model.arrays, vectorise_edges(matrix, facts["Representation"] != FC)[None])
     prediction, similarity = float(result.predicted[0, 0]), float(result.similarity[0])
     measures = connectome_summary(fc, facts["Networks"]) | {"similarity": similarity}
-    compared = tuple(
-        {
-            "measure": row["measure"],
-            "value": (value := measures[str(row["measure"])]),
-            "mean": (mean := float(row["mean"])),
-            "sd": (sd := float(row["sd"])),
-            "z": (value - mean) / sd if sd > 0 else np.nan,
-            "scans": float(row["scans"]),
-        }
-        for row in model.reference[model.reference["measure"].isin(list(measures))].to_dict("records")
-    )
+    reference = model.reference[model.reference["measure"].isin(list(measures))].astype({"mean": float, "sd": float})
+    compared = reference.assign(value=reference["measure"].map(measures), scans=reference["scans"].astype(float))
+    compared["z"] = ((compared["value"] - compared["mean"]) / compared["sd"]).where(compared["sd"] > 0)
     low, high = ends_of(prediction, facts)
-    warnings = tuple(_warnings(known, compared, prediction, facts))
-    return AppliedModel(prediction, low, high, possible_classes(prediction, facts), similarity, compared, warnings)
+    row: dict[str, Any] = {"prediction": prediction, "low": low, "high": high, "similarity": similarity}
+    row["classes"] = " or ".join(possible_classes(prediction, facts))
+    far = float(compared.set_index("measure")["z"].get("similarity", 0.0))
+    warnings = list(_warnings(quality, age, seen, far, prediction, facts))
+    return row, compared[list(UNUSUAL.columns)[1:]].to_dict("records"), warnings
 
 
 def _warnings(
-    scan: NewScan, compared: Sequence[Mapping[str, Any]], prediction: float, facts: Mapping[str, Any]
+    quality: Quality, age: float, seen: bool, far: float, prediction: float, facts: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Properties outside of the model's training, the gravest first."""
-    if scan.in_training:
+    """Properties outside of the model's training, the gravest first; `far`: z of the similarity."""
+    if seen:
         yield "the model was fitted on this very scan, so the prediction tests nothing"
     low, high = facts["AgeRange"] or (-math.inf, math.inf)
-    if scan.age < low or scan.age > high:
-        yield (
-            f"the person is {scan.age:g} years old, the training people {low:g} to {high:g}: the interval does not hold"
-        )
-    far = next((row["z"] for row in compared if row["measure"] == "similarity"), 0.0)
+    if age < low or age > high:
+        yield f"the person is {age:g} years old, the training people {low:g} to {high:g}: the interval does not hold"
     if (far if facts.get("Kernel") != "linear" else -far) < UNLIKE:
         yield "the scan is unlike those of the training people"
     for value, name, key, per, unit in (
-        (scan.seconds, "series of", "SecondsRange", 60, "minutes"),
-        (scan.repetition_time, "a repetition time of", "RepetitionTimeRange", 1, "s"),
-        (scan.mean_fd, "mean motion of", "MeanFDRange", 1, "mm"),
+        (quality.seconds, "series of", "SecondsRange", 60, "minutes"),
+        (quality.repetition_time, "a repetition time of", "RepetitionTimeRange", 1, "s"),
+        (quality.mean_fd, "mean motion of", "MeanFDRange", 1, "mm"),
     ):
         least, most = facts.get(key) or (-math.inf, math.inf)
         if value < least * 0.99 or value > most * 1.01:
-            yield (f"it has {name} {value / per:.3g} {unit}, the training scans {least / per:.3g} to {most / per:.3g}")
-    if facts["PositiveClass"] is not None:
-        return
-    least, most = facts["TargetRange"]
+            yield f"it has {name} {value / per:.3g} {unit}, the training scans {least / per:.3g} to {most / per:.3g}"
+    least, most = facts["TargetRange"] if facts["PositiveClass"] is None else (-math.inf, math.inf)
     if not least <= prediction <= most:
         yield f"the prediction lies outside the values of '{facts['Target']}' that the model was trained on"
 
@@ -267,12 +256,11 @@ def _refused(scan: str, person: str, session: str, reason: str, state: str = REF
     return {"scan": scan, "participant_id": person, "session": session, "state": state, "reason": reason}
 
 
-def _attempt(
-    scan: Connectome, model: FinalModel, output_dir: Path, people: Known
-) -> tuple[dict[str, Any], Sequence[Mapping[str, Any]]]:
+def _attempt(scan: Connectome, model: FinalModel, output_dir: Path, people: Known) -> tuple[dict[str, Any], Rows]:
     """Predict one scan: its row, and what is unusual; what is wrong with it is no business of the others."""
-    name, facts, state = _name_of(scan), model.facts, REFUSED
+    name, facts = _name_of(scan), model.facts
     row: dict[str, Any] = {}
+    whose = name, scan.participant, scan.session
     try:
         row["sha256"] = known_digest(scan.path)
         if (cautions := cautions_of(scan)) is not None:
@@ -289,20 +277,15 @@ def _attempt(
         matrix, parcels = read_connectome(scan.path)
         seen = scan_digest(facts["Salt"], telling_edges(matrix, parcels, facts["Parcels"])) in facts["TrainingScans"]
         age = people["age"].get((scan.participant, scan.session), math.nan)
-        about = NewScan(quality.seconds, quality.mean_fd, quality.repetition_time, age, seen)
-        applied = apply_model(model, matrix, parcels, about)
+        applied, compared, warnings = apply_model(model, matrix, parcels, quality, age, seen)
     except (FcPowerError, OSError) as error:
-        reason = str(error)
+        return row | _refused(*whose, str(error)), []
     except Exception as error:
-        reason, state = explain(error, output_dir, f"predict_{name}"), BROKEN
-    else:
-        warning = f"Treat with caution: {'; '.join(applied.warnings)}." if applied.warnings else ""
-        row |= _refused(name, scan.participant, scan.session, "", DONE)
-        row |= {key: getattr(applied, key) for key in ("prediction", "low", "high", "similarity")}
-        row |= {"warning": warning, "classes": " or ".join(applied.classes)}
-        row |= {"inside_range": not applied.warnings, "in_training": seen, "differences": "; ".join(named)}
-        return row | {"minutes": quality.seconds / 60, "mean_fd": quality.mean_fd}, applied.compared
-    return row | _refused(name, scan.participant, scan.session, reason, state), ()
+        return row | _refused(*whose, explain(error, output_dir, f"predict_{name}"), BROKEN), []
+    row |= _refused(*whose, "", DONE) | applied
+    row |= {"warning": f"Treat with caution: {'; '.join(warnings)}." if warnings else "", "inside_range": not warnings}
+    row |= {"in_training": seen, "differences": "; ".join(named)}
+    return row | {"minutes": quality.seconds / 60, "mean_fd": quality.mean_fd}, compared
 
 
 # --- What is known of the people ------------------------------------------------------------------------------------

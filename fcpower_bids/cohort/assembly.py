@@ -127,31 +127,19 @@ def load_cohort(settings: Settings) -> Cohort:
     series, about_series = series_of(scans, parcels)
     rows += without_embedding
     # People with scans but without phenotypes, and the other way round.
-    in_tables, scanned_people = set(phenotypes.frame.index), set(people)
+    in_tables, there = set(phenotypes.frame.index), set(people)
     asked = {f"sub-{label.removeprefix('sub-')}" for label in settings.inputs.participant_label}
-    for some, reason in (
-        (
-            scanned_people - in_tables if in_tables else set[str](),
-            "in no phenotype table: takes part in identification, not in prediction",
-        ),
-        (
-            set[str]() if folds is None else (scanned_people & in_tables).difference(folds[PERSON_ID]),
-            "in no fold of --folds-file: takes part in identification, not in prediction",
-        ),
-        (
-            (in_tables & asked if asked else in_tables) - scanned_people,
-            "in the phenotype tables, but no scan is left or was made",
-        ),
-        (
-            asked - in_tables - {connectome.participant for connectome in chosen},
-            "named with --participant-label, but has no FC",
-        ),
-    ):
-        rows += [Exclusion(person, NO_SESSION, PERSON, reason) for person in sorted(some)]
+    identified = "takes part in identification, not in prediction"
+    lost = {
+        f"in no phenotype table: {identified}": there - in_tables if in_tables else (),
+        f"in no fold of --folds-file: {identified}": () if folds is None else there & in_tables - {*folds[PERSON_ID]},
+        "in the phenotype tables, but no scan is left or was made": (in_tables & asked if asked else in_tables) - there,
+        "named with --participant-label, but has no FC": asked - in_tables - {scan.participant for scan in chosen},
+    }
+    rows += [Exclusion(who, NO_SESSION, PERSON, reason) for reason, some in lost.items() for who in sorted(some)]
     rows += columns.rows
     if several := sum(len(scan) > 1 for scan in scans):
-        scans_have = "scan has" if several == 1 else "scans have"
-        notes.append(f"{several} {scans_have} several runs, combined by '{combination_of(settings)}' (--preset).")
+        notes.append(f"Scans of several runs: {several}, combined by '{combination_of(settings)}' (--preset).")
     reference, about_reference = _read_reference(chosen, parcels, {*edges.contents}, settings)
     notes += [*about_reference, *facts.notes, *about_folds, *about_series]
     notes += [*phenotypes.notes, *columns.notes, *describe_sets(settings.group)]
@@ -176,14 +164,8 @@ def load_cohort(settings: Settings) -> Cohort:
         atlas=chosen[0].atlas_name,
         reference=reference,
         cleaning=cleaning_of(chosen),
-        joined={
-            **count_people(phenotypes.frame.index, people),
-            **{
-                f"{WITH}{name}": int(columns.frame[name].notna().sum())
-                for name in columns.targets
-                if name in columns.frame
-            },
-        },
+        joined=count_people(phenotypes.frame.index, people)
+        | {f"{WITH}{name}": int(columns.frame[name].notna().sum()) for name in columns.targets},
     )
 
 

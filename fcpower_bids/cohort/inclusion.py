@@ -45,8 +45,9 @@ KINDS = (".tsv", "_relmat.npy", "_timeseries.npy")
 """A table, or the array of an FC: next to its table, or in its place; of a source of series, their arrays alone."""
 
 
-def person_at(label: str, site: str) -> str:
+def person_at(person: str, site: str) -> str:
     """Return the name of a person: of their label, and of their site where there are several."""
+    label = person.removeprefix("sub-")
     return f"sub-{site}+{label}" if site else f"sub-{label}"
 
 

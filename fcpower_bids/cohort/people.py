@@ -207,10 +207,8 @@ def _load_site(site: str, folder: Path, settings: Settings, scanned: Scanned) ->
     for dataset in datasets:
         sources += [source._replace(is_default=not settings.group.phenotypes) for source in tables_of(dataset)]
     phenotypes = load_people(sources, of_site, next(iter(datasets), None), settings.group.missing_values)
-    frame = phenotypes.frame.rename(index=lambda person: person_at(str(person).removeprefix("sub-"), site))
-    rows = tuple(
-        row._replace(participant_id=person_at(row.participant_id.removeprefix("sub-"), site)) for row in phenotypes.rows
-    )
+    frame = phenotypes.frame.rename(index=lambda person: person_at(str(person), site))
+    rows = tuple(row._replace(participant_id=person_at(row.participant_id, site)) for row in phenotypes.rows)
     return replace(phenotypes, frame=frame, rows=rows, notes=tuple(f"{site}: {note}" for note in phenotypes.notes))
 
 

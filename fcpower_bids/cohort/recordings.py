@@ -142,9 +142,7 @@ class Selected:
     @property
     def people(self) -> set[str]:
         """Everyone of whom anything is known: ``sub-01``."""
-        return {recording.participant for recording in self.connectomes} | {
-            recording.participant for recording in self.left_out
-        }
+        return {recording.participant for recording in (*self.connectomes, *self.left_out)}
 
     def at(self, site: str) -> Selected:
         """The same where everyone is a label at a site."""
@@ -154,10 +152,7 @@ class Selected:
             self,
             connectomes=tuple(dataclasses.replace(connectome, site=site) for connectome in self.connectomes),
             left_out=tuple(dataclasses.replace(recording, site=site) for recording in self.left_out),
-            absent=tuple(
-                row._replace(participant_id=person_at(row.participant_id.removeprefix("sub-"), site))
-                for row in self.absent
-            ),
+            absent=tuple(row._replace(participant_id=person_at(row.participant_id, site)) for row in self.absent),
         )
 
 
@@ -385,13 +380,15 @@ def tabulate_recordings(output_dir: Path) -> pd.DataFrame:
     """Return one row per recording and parcellation."""
     rows: list[tuple[Any, ...]] = []
     door = selected(output_dir)
-    written = [(connectome, DONE, "") for connectome in door.connectomes]
-    written += [
-        (recording.connectome, recording.state, recording.reason)
-        for recording in door.left_out
-        if recording.connectome is not None
+    nothing = (UNUSABLE, None, None, None, math.nan, math.nan, math.nan)
+    listed: list[tuple[Connectome | None, str, str, str, str]] = [
+        *((scan, DONE, "", scan.recording, scan.atlas_name) for scan in door.connectomes),
+        *((left.connectome, left.state, left.reason, left.recording, left.atlas) for left in door.left_out),
     ]
-    for connectome, state, reason in written:
+    for connectome, state, reason, recording, atlas in listed:
+        if connectome is None:
+            rows.append((recording, atlas or None, None, state, reason, *nothing))
+            continue
         quality = read_quality(connectome)
         cautions: list[str] | None = None
         with suppress(DatasetError):  # the group level leaves it out, and says why
@@ -401,11 +398,5 @@ def tabulate_recordings(output_dir: Path) -> pd.DataFrame:
         known = (verdict, " ".join(cautions or ()) or None, *made)
         figures = (quality.mean_fd, quality.seconds, quality.volumes)
         path = connectome.path.relative_to(output_dir).as_posix()
-        rows.append((connectome.recording, connectome.atlas_name, path, state, reason or None, *known, *figures))
-    nothing = (UNUSABLE, None, None, None, math.nan, math.nan, math.nan)
-    rows += [
-        (recording.recording, recording.atlas or None, None, recording.state, recording.reason, *nothing)
-        for recording in door.left_out
-        if recording.connectome is None
-    ]
+        rows.append((recording, atlas, path, state, reason or None, *known, *figures))
     return pd.DataFrame(sorted(rows, key=lambda row: (row[0], row[1] or "")), columns=list(RECORDINGS.columns))

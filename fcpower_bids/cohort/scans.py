@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,21 +74,21 @@ class Edges:
     unreadable: Mapping[Path, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False)
-class _Row:
-    edges: np.ndarray
-    parcels: tuple[str, ...]
-    missing: list[int]
-    content: str = ""  # digest of the series that it was computed from
+_Row = tuple[np.ndarray, tuple[str, ...], str]
+"""Edges of a connectome, its parcels, and the digest of the series that it was computed from; empty without one."""
 
 
 def read_edges(paths: Sequence[Path], settings: Settings) -> Edges:
     """Read connectomes. Raises DatasetError, UsageError: they need more than the memory that is given."""
     parcels, others = parcels_of_all(dict(zip(paths, map(_names, paths), strict=True)))
-    unreadable = dict(others)
-    missing: list[list[int]] = []
-    digests, contents = list[str](), list[str]()
-    array: NDArray[np.floating] = np.empty((0, 0))
+    unreadable, digests, contents = dict(others), list[str](), list[str]()
+    shape = len(paths), edge_count(len(parcels))
+    if (needed := 8 * shape[0] * shape[1]) > min(given_bytes(), machine_bytes()):
+        raise UsageError(
+            f"{shape[0]:,} connectomes of {len(parcels)} parcels need {needed / 1e9:.2g} GB of memory: give more "
+            "(--mem-mb, or another machine), or choose an atlas of fewer parcels."
+        )
+    array, missing = np.empty(shape), np.zeros((len(paths), len(parcels)), dtype=bool)
     tables = sum(not path.with_suffix(".npy").is_file() for path in paths)
     processes = 1 if tables < WORTH_PROCESSES else settings.run.nprocs or cpu_count()
     read = Parallel(n_jobs=processes, return_as="generator", pre_dispatch="2*n_jobs")(map(delayed(_try_read), paths))
@@ -96,40 +96,30 @@ def read_edges(paths: Sequence[Path], settings: Settings) -> Edges:
         if isinstance(row, str) or path in others:
             unreadable[path] = row if isinstance(row, str) else others[path]
             continue
-        if not digests:
-            shape = len(paths), edge_count(len(parcels))
-            if (needed := 8 * shape[0] * shape[1]) > min(given_bytes(), machine_bytes()):
-                raise UsageError(
-                    f"{shape[0]:,} connectomes of {len(parcels)} parcels need {needed / 1e9:.2g} GB of memory: give "
-                    "more (--mem-mb, or another machine), or choose an atlas of fewer parcels."
-                )
-            array = np.empty(shape)
-        spread = _spread(row, parcels)
-        array[len(digests)] = spread.edges
-        missing.append(spread.missing)
-        digests.append(hashlib.blake2b(spread.edges.data, digest_size=16).hexdigest())
-        contents.append(row.content or digests[-1])
+        edges, place = _spread(row[0], row[1], parcels), len(digests)
+        array[place] = edges
+        if np.isnan(edges).any():
+            missing[place] = np.isnan(np.diag(rebuild_connectome(edges)))
+        digests.append(hashlib.blake2b(edges.data, digest_size=16).hexdigest())
+        contents.append(row[2] or digests[-1])
     if not digests:
         raise DatasetError(next(iter(unreadable.values())))
-    uncovered = np.zeros((len(digests), len(parcels)), dtype=bool)
-    for number, lacking in enumerate(missing):
-        uncovered[number, lacking] = True
-    return Edges(parcels, array, uncovered, tuple(digests), tuple(contents), unreadable)
+    return Edges(parcels, array, missing[: len(digests)], tuple(digests), tuple(contents), unreadable)
 
 
 def _try_read(path: Path) -> _Row | str:
     try:
         refuse_pipe(path)
         if path.stem.endswith(SERIES_END):
-            row, stored = _row_of(path, *read_connectome(path)), np.ascontiguousarray(read_array(path))
-            return replace(row, content=hashlib.blake2b(stored.data, digest_size=16).hexdigest())
+            stored = np.ascontiguousarray(read_array(path))
+            return *_row_of(path, *read_connectome(path)), hashlib.blake2b(stored.data, digest_size=16).hexdigest()
         array = path.with_suffix(".npy")  # the numbers of the table, which takes ten times as long to read
-        return _row_of_edges(path, array) if array.is_file() else _row_of(path, *read_matrix(path))
+        return *(_row_of_edges(path, array) if array.is_file() else _row_of(path, *read_matrix(path))), ""
     except DatasetError as error:
         return str(error)
 
 
-def _row_of(path: Path, matrix: np.ndarray, parcels: Sequence[str]) -> _Row:
+def _row_of(path: Path, matrix: np.ndarray, parcels: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
     if matrix.shape != (len(parcels), len(parcels)):
         raise _unusable(path, f"It has {len(matrix)} rows for {len(parcels)} parcels")
     try:
@@ -139,10 +129,10 @@ def _row_of(path: Path, matrix: np.ndarray, parcels: Sequence[str]) -> _Row:
     known = matrix[np.ix_(covered, covered)]
     if np.abs(known - known.T).max() > ROUNDING or np.abs(known).max() > 1 + ROUNDING:
         raise _unusable(path, "It is not symmetric, or has values outside -1 to 1")
-    return _Row(vectorise_edges(matrix, weighted=False), tuple(parcels), np.flatnonzero(~covered).tolist())
+    return vectorise_edges(matrix, weighted=False), tuple(parcels)
 
 
-def _row_of_edges(path: Path, array: Path) -> _Row:
+def _row_of_edges(path: Path, array: Path) -> tuple[np.ndarray, tuple[str, ...]]:
     """Take the array in the place of the table, unless one of them has changed since."""
     edges, first = read_array(array), np.empty(0)
     if array == path:
@@ -158,11 +148,11 @@ def _row_of_edges(path: Path, array: Path) -> _Row:
         raise _unusable(path, f"{array.name} is not of it")
     if array.stat().st_mtime_ns < path.stat().st_mtime_ns:  # a copy may be so, too
         row = _row_of(path, *read_matrix(path))
-        if not _same(edges, row.edges):
+        if not _same(edges, row[0]):
             raise _unusable(path, f"{array.name} is not of it")
         return row
     if np.isfinite(edges).all() and np.abs(edges).max(initial=0) <= 1 + ROUNDING:
-        return _Row(edges, tuple(parcels), [])
+        return edges, tuple(parcels)
     return _row_of(path, rebuild_connectome(edges), parcels)
 
 
@@ -216,17 +206,14 @@ def parcels_of_all(named: Mapping[Path, tuple[str, ...]]) -> tuple[tuple[str, ..
     return whole, others
 
 
-def _spread(row: _Row, parcels: tuple[str, ...]) -> _Row:
+def _spread(edges: np.ndarray, names: tuple[str, ...], parcels: tuple[str, ...]) -> np.ndarray:
     """Put the edges of a connectome among those of all parcels, NaN where it lacks one."""
-    if row.parcels == parcels:
-        return row
-    place = [parcels.index(name) for name in row.parcels]
-    diagonal = np.ones(len(place))
-    diagonal[row.missing] = np.nan
+    if names == parcels:
+        return edges
+    place = [parcels.index(name) for name in names]
     matrix = np.full((len(parcels), len(parcels)), np.nan)
-    matrix[np.ix_(place, place)] = rebuild_matrix(row.edges, diagonal, weighted=False)
-    lacking = sorted({*range(len(parcels))}.difference(place) | {place[parcel] for parcel in row.missing})
-    return _Row(vectorise_edges(matrix, weighted=False), parcels, lacking)
+    matrix[np.ix_(place, place)] = rebuild_connectome(edges)
+    return vectorise_edges(matrix, weighted=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -127,8 +127,6 @@ class ModelCard:
     purpose: str = "n/a"  # what it is for
     licence: str = "n/a"  # under what terms
     corpus_licences: str = "n/a"  # how many recordings of the training have which
-    corpus_cleaning: str = "n/a"  # the same
-    corpus_space: str = "n/a"  # the same
     corpus_citation: str = "n/a"  # how their datasets are to be cited
     step: int | None = None  # where in the training run the weights were taken
     seed: int | None = None  # of that run
@@ -260,26 +258,14 @@ def locate(weights: str | Path, revision: str | None = None) -> Path:
 def fetch(name: str, kind: str, files: Sequence[str], revision: str | None = None) -> Path:
     """Download a model or a dataset from the hub, or find it in the hub's cache. Raises CheckpointError."""
     from huggingface_hub import snapshot_download  # only a download needs it
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
         return Path(snapshot_download(name, repo_type=kind, revision=revision, allow_patterns=list(files)))
-    except RevisionNotFoundError as error:
-        raise CheckpointError(f"{name} on the hub has no revision '{revision}'; correct it or leave it out.") from error
-    except RepositoryNotFoundError as error:
-        raise CheckpointError(
-            f"There is no {kind} {name} on the hub, or it is closed to you; correct the name, or log in with "
-            "'hf auth login'."
-        ) from error
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         raise CheckpointError(
-            f"The hub could not be reached for {name} ({type(error).__name__}); download it on a connected machine "
-            "and give the folder."
+            f"The {kind} {name} cannot be had from the hub ({type(error).__name__}): correct the name or the revision, "
+            "log in with 'hf auth login', or download it on a connected machine and give the folder."
         ) from error
 
 

@@ -9,18 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
@@ -41,7 +39,7 @@ from fcpower_bids.core.connectome import (
 from fcpower_bids.core.edges import edge_count, vectorise_edges
 from fcpower_bids.encoders.checkpoints import resolved
 from fcpower_bids.errors import DatasetError, FcPowerError
-from fcpower_bids.parallel import begin_worker
+from fcpower_bids.parallel import call_alone
 from fcpower_bids.store import atomic, digest_of, load_json, stored_path
 
 Indices = NDArray[np.intp]
@@ -50,8 +48,8 @@ FORMAT = 2
 """Of the files of a pack. Format 1 (which states none) could hold scrambled series and is never read."""
 PLACES = ("shard", "position", "offset", "T", "rank")
 """Columns of whole numbers."""
-MADE = ("citation", "space", "cleaning", "band")
-"""Columns for the card of a model: whose data it is, and how the series was made."""
+MADE = ("citation", "band")
+"""Columns for the card of a model: whose data it is, and its pass-band."""
 UNTOLD = ("source", "place", *MADE)
 """Columns on which no digest depends: they say where a recording lies, or what its series shows."""
 TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256", *UNTOLD, "site")
@@ -144,16 +142,11 @@ def teacher_kernel(
 ) -> NDArray[np.float32]:
     """K = Z Z' (n, n), products in double precision; a process has two blocks of `size` vectors in memory at a time."""
     K, starts = np.empty((n, n), np.float32), range(0, n, size)
-    n_processes = min(n_processes, len(starts))
-    with ExitStack() as opened:
-        each: Callable[..., Iterable[NDArray[np.float32]]] = map
-        if n_processes > 1:
-            pool = ProcessPoolExecutor(n_processes, get_context("forkserver"), initializer=begin_worker)
-            each = opened.enter_context(pool).map
-        rows = each(partial(_kernel_rows, block, n, size), starts)
-        for start, part in zip(starts, tqdm(rows, "teacher kernel", len(starts), disable=None, delay=3), strict=True):
-            K[start : start + size, start:] = part
-            K[start:, start : start + size] = part.T
+    calls = (delayed(call_alone)(_kernel_rows, start, block, n, size) for start in starts)
+    rows = Parallel(min(n_processes, len(starts)), return_as="generator")(calls)
+    for start, part in zip(starts, tqdm(rows, "teacher kernel", len(starts), disable=None, delay=3), strict=True):
+        K[start : start + size, start:] = part
+        K[start:, start : start + size] = part.T
     np.fill_diagonal(K, 1.0)
     return K
 

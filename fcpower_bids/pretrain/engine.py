@@ -81,11 +81,10 @@ def _at_least_float32(E: Tensor, K: Tensor) -> tuple[Tensor, Tensor]:
 
 LOSSES: dict[str, Loss] = {"cka": lambda E, K: 1 - cka(E, K), "kl": kl}
 """Losses by name; the default of the paper is ``cka``."""
-DOES_NOT_CHANGE_THE_RUN = ("devices", "log_every", "checkpoint_minutes", "steps", "minutes")
+DOES_NOT_CHANGE_THE_RUN = ("devices", "log_every", "checkpoint_minutes")
 """Fields that may differ when a run is resumed: they decide where and how fast, not what, is computed.
 
-But for dropout, whose masks are drawn for each process and chunk: with it other devices are as another seed. The
-number of steps may only grow, and minutes stay, which `fcpower_bids.pretrain.train` sees to.
+But for dropout, whose masks are drawn for each process and chunk: with it other devices are as another seed.
 """
 
 
@@ -126,10 +125,6 @@ class PretrainConfig:
     def fingerprint(self) -> str:
         """Digest of the choices that a resumed run must share."""
         values = {k: v for k, v in dataclasses.asdict(self).items() if k not in DOES_NOT_CHANGE_THE_RUN}
-        # as runs of earlier versions stated, which had no probe
-        values |= {"sampling_unit": "windows", "roi_labels": ()}
-        if not self.probe:
-            del values["probe"]
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def in_words(self) -> str:

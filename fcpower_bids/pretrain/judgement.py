@@ -182,12 +182,7 @@ def write_card(rows: NDArray[np.intp], held_out: HeldOut, config: PretrainConfig
         band = (low, high) if len(bands) == 1 else None
     except ValueError:  # none is stated, or one edge is open
         band = None
-    edges = ", " + table["band"].str.replace(" ", " to ") + " Hz"
-
-    def counted(values: pd.Series) -> str:
-        counts = values.fillna("n/a").value_counts()
-        return ", ".join(f"{name} ({number} recording{'s' * (number != 1)})" for name, number in counts.items())
-
+    licences = table["licence"].value_counts().items()
     return ModelCard(
         roi_labels=corpus.parcel_names,
         atlas=corpus.atlas,
@@ -201,9 +196,7 @@ def write_card(rows: NDArray[np.intp], held_out: HeldOut, config: PretrainConfig
         corpus_sha256=corpus.sha256,
         purpose="research",
         corpus_revision=corpus.revision,
-        corpus_licences=counted(table["licence"]),
-        corpus_cleaning=counted(table["cleaning"] + edges.where(table["band"] != "n/a", "")),
-        corpus_space=counted(table["space"]),
+        corpus_licences=", ".join(f"{name} ({n} recording{'s' * (n != 1)})" for name, n in licences),
         corpus_citation=citations or "n/a",
         seed=config.seed,
         trained_on=trained_on,

@@ -7,23 +7,21 @@ import json
 import logging
 import math
 import re
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.connectome import ParcelError, standardise
 from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, RecordingError, Unfit, UsageError
-from fcpower_bids.parallel import begin_worker
+from fcpower_bids.parallel import call_alone
 from fcpower_bids.pretrain import corpus as stored
 from fcpower_bids.pretrain.corpus import FACTS, FORMAT, KERNEL, TABLE, TEXT_COLUMNS, UNTOLD, teacher_vector_and_rank
 from fcpower_bids.schema import EXACT, SERIES_VOLUMES
@@ -36,8 +34,6 @@ SHARD_VOLUMES = 1 << 20
 """Timepoints per shard file: 0.94 GB of series at 450 parcels."""
 SHARD_RECORDINGS = 1024
 """Recordings per shard file: 0.41 GB of teacher vectors at 450 parcels."""
-AHEAD = 4
-"""Recordings per process that may wait for the one before them: bounds memory."""
 SUFFIX = "_stat-mean_timeseries"
 WITHIN = "within"
 """Place of the outputs that hold the corpus."""
@@ -65,7 +61,7 @@ def find_series(
     """
     # of a corpus within the outputs its own place: both may be moved together
     inside = corpus.resolve().is_relative_to(folder.resolve())
-    place = WITHIN if inside else _place_of(folder)
+    place = WITHIN if inside else hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
     for path, reason in sorted(paths.items()):
         facts: dict[str, Any] = (
             {"repetition_time": math.nan, "source": "n/a", "parcel_names": None} if reason else _describe(path)
@@ -74,14 +70,10 @@ def find_series(
         entities = dict(re.findall(r"(?:^|_)([a-zA-Z]+)-([a-zA-Z0-9+]+)(?=_)", path.name))
         person = entities["sub"]
         facts |= {"id": f"{dataset}/{path.stem.removesuffix(SUFFIX)}", "dataset": dataset, "subject": person}
-        facts |= {"session": entities.get("ses"), "space": entities.get("space"), "place": place, **terms}
+        facts |= {"session": entities.get("ses"), "place": place, **terms}
         asked = {"family": families, "site": sites}
         facts |= {name: labels.get(person) for name, labels in asked.items() if labels is not None}
         yield facts, partial(_refuse, reason) if reason else partial(read_series, path, volumes)
-
-
-def _place_of(folder: Path) -> str:
-    return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
 
 
 def _refuse(reason: str) -> np.ndarray:
@@ -113,7 +105,6 @@ def _describe(path: Path) -> dict[str, Any]:
         "volumes": volumes if isinstance(volumes, (int, float)) else None,
         "parcel_names": names,
         "source": f"{path.stat().st_size} {path.stat().st_mtime_ns}",
-        "cleaning": str(sidecar.get("NuisanceStrategy") or ""),
         "band": " ".join(map(str, edges)),
     }
 
@@ -176,20 +167,11 @@ def prepare(source: Source, alpha: float, known: str | None = None) -> Prepared:
 
 
 def prepare_all(
-    sources: Iterable[Source], alpha: float, known: Mapping[str, str], n_processes: int
+    sources: Sequence[Source], alpha: float, known: Mapping[str, str], n_processes: int
 ) -> Iterator[Prepared]:
     """Prepare recordings in processes of their own; they come back in their order."""
-    if n_processes == 1:
-        yield from (prepare(source, alpha, known.get(source[0]["id"])) for source in sources)
-        return
-    with ProcessPoolExecutor(n_processes, get_context("forkserver"), initializer=begin_worker) as pool:
-        waiting: deque[Future[Prepared]] = deque()
-        for source in sources:
-            waiting.append(pool.submit(prepare, source, alpha, known.get(source[0]["id"])))
-            if len(waiting) > AHEAD * n_processes:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+    calls = (delayed(call_alone)(prepare, source, alpha=alpha, known=known.get(source[0]["id"])) for source in sources)
+    yield from Parallel(n_processes, return_as="generator")(calls)
 
 
 def pack_corpus(
@@ -214,7 +196,7 @@ def pack_corpus(
         pack.forget(sources, there)
     known = {name: row["sha256"] for name, row in pack.rows.items()}
     with tqdm(disable=None, desc="packing", unit="recording") as bar:
-        for prepared in prepare_all(pack.fresh(sources), alpha, known, n_processes):
+        for prepared in prepare_all(list(pack.fresh(sources)), alpha, known, n_processes):
             pack.add(prepared)
             bar.update()
     pack.flush()
@@ -254,9 +236,7 @@ class _Pack:
         self.atlas = facts["atlas"] if atlas == "n/a" else atlas
         if table is not None:
             self.rows = {str(row["id"]): row for row in table.to_dict("records")}  # type: ignore[misc]
-            above = {_place_of(parent) for parent in folder.resolve().parents}  # as packs of earlier versions say it
             for row in self.rows.values():
-                row["place"] = WITHIN if row["place"] in above else row["place"]
                 labels = {name: row[name] for name in ("family", "site") if row[name] != "n/a"}
                 self.people.setdefault((row["dataset"], row["subject"]), {}).update(labels)
             self.shard = int(table["shard"].max()) + 1
@@ -376,9 +356,7 @@ class _Pack:
         if self.replaced:
             logger.warning("Recordings replaced, because their series changed: %d.", self.replaced)
         table, facts = self._write_table(), self._facts()
-        # The digest depends on sites where any is known: packs without them keep that of earlier versions.
-        silent = UNTOLD if (table["site"] != "n/a").any() else (*UNTOLD, "site")
-        described = table[[name for name in TEXT_COLUMNS if name not in silent]].to_numpy().tolist()
+        described = table[[name for name in TEXT_COLUMNS if name not in UNTOLD]].to_numpy().tolist()
         facts["sha256"] = hashlib.sha256(json.dumps([facts, described]).encode()).hexdigest()
         kernel = self.folder / KERNEL
         if not facts["sha256"] == self.sha256 == stored.kernel_corpus(kernel):

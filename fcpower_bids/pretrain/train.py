@@ -170,7 +170,7 @@ class _Run:
         self.gradient = Gradient(fabric, wrapped.train(), LOSSES[config.loss], chunk)
         fingerprint = hashlib.sha256(f"{config.fingerprint()} {corpus.sha256} {not config.probe}".encode()).hexdigest()
         self.folder = RunFolder(output, fingerprint)
-        self.step = self.folder.resume(self.model, self.optimizer, config.steps)
+        self.step = self.folder.resume(self.model, self.optimizer)
         self.log: list[Mapping[str, Any]] = self.folder.read_log(self.step).to_dict("records")  # type: ignore[assignment]
         self.share = diagonal_share(corpus.kernel_of(self._draw(0)[0]))
         self.n_short = int((places == 0).sum())
@@ -223,7 +223,7 @@ class _Run:
                 wishes.discard(SAVE)
                 if regular or wish:
                     card = replace(self.card, step=self.step)
-                    state = (self.step, self.model, self.optimizer, card, config.steps, not regular)
+                    state = (self.step, self.model, self.optimizer, card, not regular)
                     self.processes.first_only(lambda state=state: self.folder.save(*state))  # type: ignore[misc]
                     saved = time.monotonic()
                 if wish == STOP and self.step < config.steps:
@@ -343,9 +343,7 @@ class RunFolder:
         folders = (self.path / "checkpoints").glob("step-*")
         return sorted(int(match[1]) for f in folders if (match := re.fullmatch(r"step-(\d+)", f.name)))
 
-    def save(
-        self, step: int, model: FBert, optimizer: Optimizer, card: ModelCard, steps: int, interim: bool = False
-    ) -> None:
+    def save(self, step: int, model: FBert, optimizer: Optimizer, card: ModelCard, interim: bool = False) -> None:
         """Write the checkpoint of a step, whole or not at all; the ones before it stay. Raises DatasetError."""
 
         def write(folder: Path) -> None:
@@ -355,7 +353,7 @@ class RunFolder:
             tensors = {f"{names[i]}|{key}": v.cpu().contiguous() for i, s in moments.items() for key, v in s.items()}
             with atomic(folder / OPTIMIZER, flush=False) as part:  # the folder is written whole
                 save_file(tensors, part)
-            state = {"step": step, "steps": steps, "fingerprint": self.fingerprint}
+            state = {"step": step, "fingerprint": self.fingerprint}
             state |= {OPTIMIZER_DIGEST: digest_of(folder / OPTIMIZER)}
             write_text(folder / "state.json", json.dumps(state) + "\n")
 
@@ -373,13 +371,13 @@ class RunFolder:
             for other in self.steps()[:-2]:  # the last two can be gone on from: one may be damaged
                 (self.checkpoint(other) / OPTIMIZER).unlink(missing_ok=True)
 
-    def resume(self, model: FBert, optimizer: Optimizer, steps: int) -> int:
+    def resume(self, model: FBert, optimizer: Optimizer) -> int:
         """Restore the newest checkpoint that is whole; return its step, or 0. Raises UsageError, DatasetError."""
         places = [self.interim, *(self.checkpoint(step) for step in reversed(self.steps()))]
         damaged: list[DatasetError] = []
         for folder in [place for place in places if (place / OPTIMIZER).exists()]:
             try:
-                return self._restore(folder, model, optimizer, steps)
+                return self._restore(folder, model, optimizer)
             except DatasetError as error:
                 damaged.append(error)
                 logger.warning(
@@ -389,21 +387,12 @@ class RunFolder:
             raise damaged[0]
         return 0
 
-    def _restore(self, folder: Path, model: FBert, optimizer: Optimizer, steps: int) -> int:
+    def _restore(self, folder: Path, model: FBert, optimizer: Optimizer) -> int:
         state = _state(folder)
         if state["fingerprint"] != self.fingerprint:
             raise UsageError(
-                f"{self.path} holds a run with other choices or another corpus; remove it or give another folder."
-            )
-        if (before := int(state.get("steps", steps))) > steps:
-            raise UsageError(
-                f"{self.path} holds a run of {before} steps; --steps can be raised, not lowered to {steps}."
-            )
-        if before < steps:
-            logger.warning(
-                "The run is extended from %d to %d steps: from step %d on the learning rate is that of the longer run, "
-                "so the result is not that of %d steps from the start.",
-                *(before, steps, state["step"], steps),
+                f"{self.path} holds a run with other choices, another number of steps or another corpus; remove it or "
+                "give another folder."
             )
         indices = {name: i for i, (name, _) in enumerate(model.named_parameters())}
         moments: dict[int, dict[str, Tensor]] = {}
@@ -411,7 +400,7 @@ class RunFolder:
             load_strictly(model, read_tensors(folder / "model.safetensors"), str(folder))
             check_proof(folder, model.state_dict())
             stored = load_file(folder / OPTIMIZER)
-            if state.get(OPTIMIZER_DIGEST) not in (None, digest_of(folder / OPTIMIZER)):
+            if state[OPTIMIZER_DIGEST] != digest_of(folder / OPTIMIZER):
                 raise CheckpointError(f"{OPTIMIZER} is not what was written")
             for key, value in stored.items():
                 name, _, kind = key.partition("|")
@@ -440,7 +429,7 @@ def _state(folder: Path) -> dict[str, Any]:
     path = folder / "state.json"
     try:
         state = load_json(path)
-        return {**state, "step": int(state["step"]), "fingerprint": str(state["fingerprint"])}
+        return {"step": int(state["step"]), **{name: str(state[name]) for name in ("fingerprint", OPTIMIZER_DIGEST)}}
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise _damaged(path, error) from error
 

@@ -40,6 +40,9 @@ def invent_cohort(n=20, sessions=2, seed=0, motion=0.0):
             "session": np.tile([f"ses-{i}" for i in range(sessions)], n),
             "seconds": 120.0,
             "mean_fd": fd,
+            "n_runs": 1,
+            "volumes": np.nan,
+            "degrees_of_freedom": np.nan,
         }
     )
     names = tuple(f"parcel{i}" for i in range(PARCELS))

@@ -301,6 +301,13 @@ def test_a_wrong_configuration_file_is_told(tmp_path, content):
     assert str(path) in errors[0]
 
 
+@pytest.mark.parametrize("key", sorted(parser.GONE))
+def test_a_key_that_left_is_refused_with_what_to_do(tmp_path, key):
+    (tmp_path / "c.toml").write_text(f"{key} = 1\n")
+    _, (said,) = read_configuration(tmp_path / "c.toml")
+    assert f"has '{key}', which is not an option. It was one: remove its line." in said
+
+
 @pytest.mark.parametrize("name", [one for one in OURS if OURS[one].startswith("-")])
 def test_a_name_of_another_program_is_answered_with_ours(name):
     with pytest.raises(UsageError) as caught:

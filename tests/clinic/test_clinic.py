@@ -26,7 +26,8 @@ from fcpower_bids.clinic.fit import (
     save_model,
 )
 from fcpower_bids.clinic.page import answer_person, fitting, say_added
-from fcpower_bids.clinic.predict import NewScan, apply_model
+from fcpower_bids.clinic.predict import apply_model
+from fcpower_bids.cohort.inclusion import Quality
 from fcpower_bids.core.edges import rebuild_matrix
 from fcpower_bids.core.folds import deal_families
 from fcpower_bids.core.series import z_score
@@ -188,9 +189,9 @@ def test_new_people_are_predicted(split, kernel):
     facts = json.loads(json.dumps(model.facts))
     found = [apply_model(model, connectome(cohort, row), cohort.parcels) for row in range(120, 180)]
     truth = cohort.phenotypes["planted_score"].loc[cohort.scans["participant_id"].iloc[120:180]]
-    assert np.corrcoef([each.prediction for each in found], truth)[0, 1] > 0.7
-    assert np.mean([not each.warnings for each in found]) > 0.8
-    assert np.mean([each.low <= value <= each.high for each, value in zip(found, truth, strict=True)]) > 0.8
+    assert np.corrcoef([row["prediction"] for row, _, _ in found], truth)[0, 1] > 0.7
+    assert np.mean([not warnings for _, _, warnings in found]) > 0.8
+    assert np.mean([row["low"] <= value <= row["high"] for (row, _, _), value in zip(found, truth, strict=True)]) > 0.8
     assert facts["NumberOfPeople"] == 60
     (low, high), ages = facts["AgeRange"], cohort.phenotypes["age"].iloc[:60].astype(float)
     assert low < ages.min() < ages.max() < high, "the ends are of nobody"
@@ -203,21 +204,21 @@ def test_the_order_of_the_parcels_and_further_parcels_do_not_matter(split):
     cohort, train = split
     model = fit_final_model(train, choose(**CHOICES), "g", "fc")
     matrix, names = connectome(cohort, 130), list(cohort.parcels)
-    expected = apply_model(model, matrix, names)
-    expected = (expected.prediction, expected.low, expected.similarity)
+    expected = apply_model(model, matrix, names)[0]
     order = np.random.default_rng(0).permutation(60)
     larger = np.full((61, 61), np.nan)
     larger[:60, :60] = matrix[np.ix_(order, order)]
-    found = apply_model(model, larger, [*(names[i] for i in order), "more"])
-    assert (found.prediction, found.low, found.similarity) == pytest.approx(expected, abs=1e-12)
+    found = apply_model(model, larger, [*(names[i] for i in order), "more"])[0]
+    for key in ("prediction", "low", "similarity"):
+        assert found[key] == pytest.approx(expected[key], abs=1e-12)
     assert model.facts["CompositeOf"] == ["reasoning", "memory", "speed"]
 
 
 def test_what_a_scan_is_said_to_be_is_compared_with_the_training(split):
     cohort, train = split
     model = fit_final_model(train, choose(**CHOICES), "planted_score", "fc")
-    told = NewScan(seconds=100, mean_fd=3.0, repetition_time=0.8, age=95, in_training=True)
-    warnings = " ".join(apply_model(model, connectome(cohort, 0), cohort.parcels, told).warnings)
+    quality = Quality(seconds=100, volumes=125, mean_fd=3.0, degrees_of_freedom=np.nan)
+    warnings = " ".join(apply_model(model, connectome(cohort, 0), cohort.parcels, quality, age=95, seen=True)[2])
     for said in ("fitted on this very scan", "95 years old", "1.67 minutes, the training scans 6.67 to 6.67"):
         assert said in warnings
     assert "repetition time of 0.8 s" in warnings
@@ -228,10 +229,9 @@ def test_what_is_unlike_the_training_people_is_said(split):
     cohort, train = split
     model = fit_final_model(train, choose(**CHOICES), "planted_score", "fc")
     strange = np.corrcoef(np.random.default_rng(1).standard_normal((60, 300)))
-    found = apply_model(model, strange, cohort.parcels)
-    assert "unlike those of the training people" in found.warnings[0]
+    assert "unlike those of the training people" in apply_model(model, strange, cohort.parcels)[2][0]
     model.facts["TargetRange"] = [1e6, 2e6]
-    assert "outside the values of 'planted_score'" in apply_model(model, strange, cohort.parcels).warnings[-1]
+    assert "outside the values of 'planted_score'" in apply_model(model, strange, cohort.parcels)[2][-1]
 
 
 def test_what_does_not_fit_is_refused(split):

@@ -212,7 +212,7 @@ def test_minutes_set_steps_and_warm_up_and_a_second_run_keeps_them(tmp_path, cap
     steps, warm = map(int, re.search(r"have time for (\d+) steps, (\d+) of warm-up", told).groups())
     assert steps >= 10
     assert warm == min(100, steps // 10)
-    assert state_of(tmp_path / "out")["steps"] == steps
+    assert state_of(tmp_path / "out")["step"] == steps
     rates = pd.read_csv(tmp_path / "out" / "encoder" / "log.tsv", sep="\t")["learning_rate"].dropna()
     assert rates.iloc[-1] < 0.1 * 8.5e-4  # the cosine ends where the minutes end
     assert not (tmp_path / "out" / "encoder" / "trial").exists()

@@ -54,6 +54,8 @@ def make_cohort(n_people: int = 40, n_parcels: int = 12, seed: int = 1, names: t
             "seconds": 180.0,
             "mean_fd": random.gamma(2.0, 0.1, 2 * n_people),
             "n_runs": 1,
+            "volumes": 90.0,
+            "degrees_of_freedom": np.nan,
             "combination": "none",
         }
     )

@@ -250,17 +250,16 @@ class PublishedEncoder:
 def loader(
     build: Callable[[Recipe, Path, Mapping[str, Path], Any], PublishedEncoder],
     recipe: Recipe,
-    size: Any,
+    published: Any,
 ) -> Callable[..., Any]:
-    """Make a loader of an encoder: `build` from recipe, weights and the files of `FURTHER`."""
-    ours = size
+    """Make a loader of an encoder of the published size: `build` from recipe, weights and the files of `FURTHER`."""
 
     def load(
         weights: str | Path | None,
         *,
         protocol: str = "own",
         parcel_names: Sequence[str] | None = None,
-        size: Any = None,
+        size: Any = published,
         **unused: Any,
     ) -> PublishedEncoder:
         """Load the encoder; see `fcpower_bids.encoders.load_encoder`."""
@@ -273,7 +272,7 @@ def loader(
                 f"{recipe.name} needs {absent[0]}, which comes with the model: put it beside {path.name} in "
                 f"{path.parent}."
             )
-        encoder = build(recipe, path, files, size or ours)
+        encoder = build(recipe, path, files, size)
         further = {file: digest_of(extra) for file, extra in files.items()}
         source = {"weights": path.name, "sha256": digest_of(path), "aux_sha256": further}
         logger.warning("Licence of the weights of %s: %s. See %s.", recipe.name, PUBLISHED[recipe.name], recipe.source)
@@ -352,15 +351,10 @@ def read_number_table(path: Path, rows: int, columns: int, labelled: bool = Fals
         text = [line.split(",") for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
         cells = [line[1:] for line in text[1:]] if labelled else text
         table = torch.from_numpy(np.array(cells, dtype=np.float32))
+        if tuple(table.shape) != (rows, columns) or not bool(table.isfinite().all()):
+            raise ValueError(f"{' by '.join(map(str, table.shape))}, not {rows} by {columns} finite numbers")
     except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"{path} is not a table of numbers ({error}); give the CSV that comes with the model."
-        ) from None
-    if tuple(table.shape) != (rows, columns) or not bool(table.isfinite().all()):
-        raise CheckpointError(
-            f"{path} is {' by '.join(map(str, table.shape))}, not {rows} by {columns} finite numbers; "
-            "give the CSV that comes with the model."
-        )
+        raise CheckpointError(f"{path} is not the table of numbers that comes with the model: {error}.") from None
     return table
 
 

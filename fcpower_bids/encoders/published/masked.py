@@ -136,14 +136,12 @@ def read_statistics(path: Path) -> CohortStatistics:
     try:
         table = pd.read_csv(path, sep="\t", dtype=str).set_index("name")
         median, iqr = table.loc[list(LABELS), ["median", "iqr"]].to_numpy(float).T
+        if not (np.isfinite(median).all() and np.isfinite(iqr).all() and (iqr > 0).all()):
+            raise ValueError("a value is not finite, or an iqr not positive")
     except (OSError, ValueError, KeyError) as error:
         raise CheckpointError(
             f"{path} is not a table with name, median and iqr of every parcel ({error}); write it again."
         ) from None
-    if not (np.isfinite(median).all() and np.isfinite(iqr).all() and (iqr > 0).all()):
-        raise CheckpointError(
-            f"{path} holds a value that is not finite or an iqr that is not positive; write it again."
-        )
     return CohortStatistics(median, iqr, "read from the auxiliary files")
 
 
@@ -197,10 +195,10 @@ def image_rows(path: Path) -> NDArray[np.intp]:
     """Read the coordinates (index, x, y, z) and return the stable order of ascending y. Raises CheckpointError."""
     try:
         table = np.loadtxt(path, dtype=np.float32, ndmin=2)
+        if table.shape != (N_PARCELS, 4) or not np.array_equal(table[:, 0], np.arange(1, N_PARCELS + 1)):
+            raise ValueError(f"it must be {N_PARCELS} rows of index, x, y, z")
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} is not a table of coordinates ({error}); give {COORDINATES}.") from None
-    if table.shape != (N_PARCELS, 4) or not np.array_equal(table[:, 0], np.arange(1, N_PARCELS + 1)):
-        raise CheckpointError(f"{path} is not {N_PARCELS} rows of index, x, y, z; give {COORDINATES}.")
+        raise CheckpointError(f"{path} is not that of the model ({error}); download it again.") from None
     return np.argsort(table[:, 2], kind="stable")
 
 

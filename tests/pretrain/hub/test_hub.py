@@ -29,8 +29,7 @@ def tables(tmp_path):
     for number, path in enumerate(tables.values()):
         sidecar = path.with_suffix(".json")
         band = {"HighPassHz": 0.01, "LowPassHz": 0.1 if number < 3 else 0.08}
-        facts = {"NuisanceStrategy": "36P" if number < 3 else "24P", "SoftwareFilters": {"Butterworth": band}}
-        sidecar.write_text(json.dumps({**json.loads(sidecar.read_text()), **facts}))
+        sidecar.write_text(json.dumps({**json.loads(sidecar.read_text()), "SoftwareFilters": {"Butterworth": band}}))
     return list(tables.values())
 
 
@@ -46,12 +45,9 @@ def test_the_card_says_how_the_corpus_was_made_and_how_to_cite_it(tmp_path, tabl
     facts = config(tmp_path)
     assert facts["band"] is None, "it is not one"
     assert facts["corpus_licences"] == "CC0 (32 recordings)"
-    assert facts["corpus_space"] == "MNI (32 recordings)"
-    assert facts["corpus_cleaning"] == "24P, 0.01 to 0.08 Hz (29 recordings), 36P, 0.01 to 0.1 Hz (3 recordings)"
     assert facts["corpus_citation"] == "10.5281-zenodo.12: Cite Author | 2026"
     card = (tmp_path / "out" / "encoder" / "model" / "README.md").read_text()
     assert "| corpus_citation | 10.5281-zenodo.12: Cite Author \\| 2026 |" in card
-    assert f"| corpus_cleaning | {facts['corpus_cleaning']} |" in card
 
 
 def test_a_corpus_from_the_hub_is_recorded_by_its_commit(tmp_path, tables, monkeypatch):
