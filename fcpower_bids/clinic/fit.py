@@ -277,7 +277,7 @@ def _outwards(low: float, high: float) -> tuple[float, float]:
     return round((math.ceil(low / step) - 1) * step, 10), round((math.floor(high / step) + 1) * step, 10)
 
 
-FORMAT = "fcpower_bids model 8"
+FORMAT = "fcpower_bids model 9"
 CARD, WEIGHTS, TABLE = "model.json", "weights.npz", f"{REFERENCE.name}.tsv"
 RECOGNISED_BY, DECIMALS = 48, 2
 """Edges that identify scans: so many, with so few decimals, that no rounding of another machine changes them."""

@@ -157,9 +157,10 @@ def _labels_there(series: Sequence[Source], key: str) -> str:
 
 
 def label_remedy(label: str, there: Collection[str]) -> str:
-    """Say which labels there are; blanks divide them on the command line."""
-    divided = " Labels are divided by blanks." if "," in label else ""
-    return f"correct --participant-label.{divided} There are {', '.join(sorted(there)) or 'none'}."
+    """Say which labels there are, the first ones of many; blanks divide them on the command line."""
+    divided, labels = " Labels are divided by blanks." if "," in label else "", sorted(there)
+    shown = ", ".join([*labels[:20], *["..."] * (len(labels) > 20)])
+    return f"correct --participant-label.{divided} There are {shown or 'none'}."
 
 
 PATTERNS = "sub-*/[ses-*/]func/*_desc-preproc_bold.nii[.gz] and *_bold.dtseries.nii"
@@ -277,7 +278,7 @@ def _absent_participants(asked: Collection[str], roots: Sequence[Path], present:
 
 def _nothing_found(types: Mapping[Path, str], problems: Sequence[Problem]) -> str:
     patterns = PATTERN if "hcp" in types.values() else PATTERNS
-    reasons = " ".join(problem.sentence for problem in problems[:10])
+    reasons = " ".join(problem.sentence for problem in problems[:2])
     remedy = reasons or "Give the folder that fMRIPrep wrote to, as the input folder or with --derivatives."
     for root in types:
         if any(next(root.glob(f"sub-*/**/*_{ends}"), None) for ends in ("timeseries.tsv", "relmat.*")):

@@ -269,8 +269,17 @@ class _Pack:
 
     def forget(self, sources: Sequence[Source], there: Collection[str]) -> None:
         """Leave out what came from these outputs and is not there any more."""
-        places = {facts["place"] for facts, _ in sources}  # whose dataset may have been called otherwise
-        gone = [name for name, row in self.rows.items() if row["place"] in places and name not in there]
+        places = {(facts["dataset"], facts["place"]) for facts, _ in sources}
+        called = {(facts["id"].partition("/")[2], facts["place"], facts["source"]) for facts, _ in sources}
+        gone = [
+            name
+            for name, row in self.rows.items()
+            if name not in there
+            and (
+                (row["dataset"], row["place"]) in places  # or its dataset was called otherwise
+                or (name.partition("/")[2], row["place"], row["source"]) in called
+            )
+        ]
         for name in gone:
             del self.rows[name]
         if gone:

@@ -269,7 +269,7 @@ def card(path, text):
     (path / "model.json").write_text(text)
 
 
-DIGESTS = '{"Format": "fcpower_bids model 8", "Digests": {}}'
+DIGESTS = '{"Format": "fcpower_bids model 9", "Digests": {}}'
 
 
 def with_pickle(path):
@@ -288,7 +288,7 @@ def with_pickle(path):
 def test_what_is_not_a_model_is_refused_and_never_run(tmp_path, write, capsys):
     path = tmp_path / "a_model"
     write(path)
-    with pytest.raises(DatasetError, match=r"a_model.*(OUTPUT_DIR/group/models|model 8 is needed)"):
+    with pytest.raises(DatasetError, match=r"a_model.*(OUTPUT_DIR/group/models|model 9 is needed)"):
         load_model(path)
     assert "code was run" not in capsys.readouterr().out
 
@@ -304,7 +304,7 @@ def test_a_changed_card_is_named(tmp_path, old, new):
     assert load_model(path)[1]["Parcels"] == ["a"], "laid out anew, with a mark of its encoding"
     assert old in text
     card.write_text(text.replace(old, new))
-    with pytest.raises(DatasetError, match=r"model\.json is not the file|model 8 is needed"):
+    with pytest.raises(DatasetError, match=r"model\.json is not the file|model 9 is needed"):
         load_model(path)
 
 

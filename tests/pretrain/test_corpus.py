@@ -411,3 +411,14 @@ def test_a_dataset_that_gets_a_doi_is_not_packed_twice(tmp_path):
         assert run_pretrain(tmp_path, quick=PACKED) == 0
         packed = packed_table(tmp_path)
         assert packed["dataset"].tolist() == [doi.replace("/", "-")] * 32
+
+
+def test_another_dataset_in_the_same_output_folder_leaves_the_first_in_the_corpus(tmp_path):
+    """As containers have it, where the output folder of all is one path."""
+    for name, people in (("one", 8), ("two", 6)):
+        plant_outputs(tmp_path, made_recordings(people=people, sessions=1, seed=people))
+        (tmp_path / "bids" / "dataset_description.json").write_text(json.dumps({"Name": name}))
+        assert run_pretrain(tmp_path, "--corpus", tmp_path / "corpus", quick=PACKED) == 0
+        shutil.rmtree(tmp_path / "bids")
+        shutil.rmtree(tmp_path / "out")
+    assert len(pd.read_csv(tmp_path / "corpus" / "recordings.tsv", sep="\t")) == 14
