@@ -212,15 +212,22 @@ def _load_site(site: str, folder: Path, settings: Settings, scanned: Scanned) ->
     return replace(phenotypes, frame=frame, rows=rows, notes=tuple(f"{site}: {note}" for note in phenotypes.notes))
 
 
+OF_SITES = f"The column '{SITE}' has the names of --derivatives: call a column of scanners otherwise."
+
+
 def _unite(phenotypes: Sequence[Phenotypes], sites: Collection[str]) -> Phenotypes:
     # a column of this name within a dataset is of its scanners, of which two datasets may call two alike
-    frames = [of_site.frame.assign(**{SITE: site}) for site, of_site in zip(sites, phenotypes, strict=True)]
+    frames = [
+        of_site.frame.assign(**{SITE: site}) if len(sites) > 1 or SITE not in of_site.frame else of_site.frame
+        for site, of_site in zip(sites, phenotypes, strict=True)
+    ]
+    replaced = any(set(before.frame.get(SITE, ())) - {site} for site, before in zip(sites, phenotypes, strict=True))
     return Phenotypes(
         pd.concat(frames),
         tuple(dict.fromkeys(name for of_site in phenotypes for name in of_site.defaults)),
         {name: sentence for of_site in phenotypes for name, sentence in of_site.conflicts.items()},
         tuple(row for of_site in phenotypes for row in of_site.rows),
-        tuple(note for of_site in phenotypes for note in of_site.notes),
+        (*(note for of_site in phenotypes for note in of_site.notes), *[OF_SITES] * replaced),
     )
 
 

@@ -402,7 +402,7 @@ class _Arrays:
 
     def digest(self) -> str:
         """Digest of all names and owners, and of a sample of windows and teachers (the rest is too large)."""
-        digest = hashlib.sha256(json.dumps([self.recordings, {}]).encode())
+        digest = hashlib.sha256(json.dumps([self.recordings, self.parcels]).encode())
         digest.update(np.ascontiguousarray(self.owners).tobytes())
         for array in (self.windows, self.teachers):
             digest.update(str(array.shape).encode())

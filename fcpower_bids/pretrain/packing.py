@@ -182,18 +182,24 @@ def pack_corpus(
     atlas: str = "n/a",
     n_processes: int = 1,
     there: Collection[str] = (),
+    dry_run: bool = False,
 ) -> pd.DataFrame:
     """Add recordings to a corpus pack; what is already in it (by content) is passed over.
 
     `there`: ids of all that the outputs hold, where others that came from the same outputs are to leave the pack.
+    With `dry_run` nothing is written, and the table has what is known without reading a series.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    sweep(folder / name for name in leftovers(folder))  # of a run that was killed
     sources = list(recordings)
+    if not dry_run:
+        folder.mkdir(parents=True, exist_ok=True)
+        sweep(folder / name for name in leftovers(folder))  # of a run that was killed
     pack = _Pack(folder, alpha, atlas)
     pack.admit(sources)
     if there:
         pack.forget(sources, there)
+    if dry_run:
+        pack.rows |= {text["id"]: text for facts, _ in sources if facts["parcel_names"] and (text := pack._text(facts))}
+        return pd.DataFrame(pack.rows.values(), columns=list(TEXT_COLUMNS))
     known = {name: row["sha256"] for name, row in pack.rows.items()}
     with tqdm(disable=None, desc="packing", unit="recording") as bar:
         for prepared in prepare_all(list(pack.fresh(sources)), alpha, known, n_processes):

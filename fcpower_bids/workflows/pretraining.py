@@ -69,16 +69,14 @@ def run_pretrain(settings: Settings) -> int:
 
 
 def _dry_run(settings: Settings, corpus: Path) -> int:
-    """Say what would train, and what would join the corpus; sources come into a copy, and nothing is packed."""
+    """Say what would train, and what the corpus would hold; sources come into a copy, and nothing is packed."""
     from fcpower_bids.workflows.group import untouched  # loads all analyses
 
     if settings.pretraining.steps:
         say(f"Training {_in_words(pretrain_config(settings))}", settings)
     if not _is_whole(corpus, settings):
         with untouched(settings) as choices:
-            (sources, _), _, _ = _gather(choices, corpus)
-        people = [facts["subject"] for facts, _ in sources if facts["parcel_names"]]  # of the others none are read
-        say(f"{len(people)} recordings of {len(set(people))} people would be in {corpus}", settings)
+            _pack(choices, corpus)
     return 0
 
 
@@ -216,8 +214,10 @@ def _is_whole(corpus: Path, settings: Settings) -> bool:
     return True
 
 
-def _gather(settings: Settings, corpus: Path) -> tuple[tuple[list[Any], set[str]], str, str]:
-    """Series for the corpus, and the names of all that there are; their atlas; the name of the dataset."""
+def _pack(settings: Settings, corpus: Path) -> Any:
+    """Pack the series of this dataset, and refuse a corpus with people of it who are not chosen now."""
+    from fcpower_bids.pretrain.packing import pack_corpus
+
     check_input_folder(settings.bids_dir)
     if settings.inputs.derivatives:
         if "" not in output_folders(settings, settings.output_dir):
@@ -246,18 +246,16 @@ def _gather(settings: Settings, corpus: Path) -> tuple[tuple[list[Any], set[str]
     if absent := sorted(chosen - there):
         raise DatasetError(f"{settings.output_dir} has no series of sub-{absent[0]}: {label_remedy(absent[0], there)}")
     listed = {facts["id"] for facts, _ in sources}
-    return ([source for source in sources if not chosen or source[0]["subject"] in chosen], listed), atlas, dataset
-
-
-def _pack(settings: Settings, corpus: Path) -> Any:
-    """Pack the series of this dataset, and refuse a corpus with people of it who are not chosen now."""
-    from fcpower_bids.pretrain.packing import pack_corpus
-
-    (sources, listed), atlas, dataset = _gather(settings, corpus)
-    chosen = {label.removeprefix("sub-") for label in settings.inputs.participant_label}
-    at_once = processes_of(settings)
-    with lock(corpus / "lock"):  # other output folders may be packed into it at the same time
-        table = pack_corpus(sources, corpus, settings.method.alpha, atlas=atlas, n_processes=at_once, there=listed)
+    sources = [source for source in sources if not chosen or source[0]["subject"] in chosen]
+    how: dict[str, Any] = {
+        "atlas": atlas,
+        "n_processes": processes_of(settings),
+        "there": listed,
+        "dry_run": settings.run.dry_run,
+    }
+    # other output folders may be packed into it at the same time
+    with nullcontext() if settings.run.dry_run else lock(corpus / "lock"):
+        table = pack_corpus(sources, corpus, settings.method.alpha, **how)
     others = sorted(set(table["subject"][table["dataset"] == dataset]) - chosen)
     if chosen and others:
         raise DatasetError(

@@ -359,7 +359,8 @@ def test_a_dry_run_says_what_would_train_and_writes_nothing(tmp_path, capsys, st
     for words in ((), ("--corpus", tmp_path / "another")):
         capsys.readouterr()
         assert run_pretrain(tmp_path, "--steps", steps, "--dry-run", *words) == 0
-        assert "30 recordings of 15 people would be in " in capsys.readouterr().err
+        assert "Corpus: 30 recordings of 15 people in " in capsys.readouterr().err
+    assert run_pretrain(tmp_path, "--steps", steps, "--dry-run", "--participant-label", "01") == 3  # as the run
     assert files_of(tmp_path) == before
     assert not (tmp_path / "another").exists()
 
