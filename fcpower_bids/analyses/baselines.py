@@ -247,7 +247,7 @@ class Baselines:
             columns, labels = [share.column for share in exchange.shares(target.name)], exchange.sites_of(target.name)
             if columns and labels is not None and self.sites is None:  # it goes with sites that are not held out
                 indicators = (labels[:, None] == np.unique(labels)[1:]).astype(float)
-                site = Known(tuple(dict.fromkeys(columns)), indicators)
+                site = Known(tuple(dict.fromkeys(columns)), indicators) if indicators.size else None
             predictions = self._predict(solver, target, known, None if given else site)
             described = {name: predictions.describe(name) for name in predictions.predicted}
             alone = [name for name in described if name != STACKED]

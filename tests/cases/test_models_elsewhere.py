@@ -164,3 +164,20 @@ def test_runs_of_sites_are_not_read_by_another_model_than_that_of_the_stored_emb
     other = run(*words, "--random-seed", 1)
     assert other.code == 2
     assert "are of other weights or were read otherwise (seed)" in other.err
+
+
+def test_people_of_one_site_alone_have_no_baseline_of_sites(tmp_path):
+    """Embeddings are at one of two sites, and the target goes with the site."""
+    for number, site in enumerate(("one", "two")):
+        write_series(tmp_path / site, PEOPLE, seed=number)
+        about = {"score": SCORE + 3 * number, "age": SCORE[::-1]}
+        write_table(tmp_path / site / "bids" / "participants.tsv", participant_id=PEOPLE, **about)
+        encoder = () if number else ("--encoder", "random-init")
+        assert group(tmp_path / site, "--analyses", "check", *encoder, quick=QUICK).code == 0
+    words = [f"{site}={tmp_path / site / 'out'}" for site in ("one", "two")]
+    words = ["group", "-d", *words, *QUICK, "--targets", "score", "--analyses", "prediction"]
+    words += ["--representations", "fc", "embedding"]
+    assert run(tmp_path / "one" / "bids", tmp_path / "out", *words).code == 0
+    rows = table(tmp_path / "out" / "group" / "prediction_baselines.tsv")
+    assert set(rows["n_people"]) == {"40"}
+    assert "site" not in set(rows["model"])
