@@ -114,7 +114,7 @@ def _unusable(column: pd.Series, of_all: pd.Series, predicted: bool, in_composit
         return
     if column.isna().all():
         stranger = of_all.first_valid_index()
-        strangers = "" if stranger is None else f"correct participant_id, as others have it, such as {stranger}, or "
+        strangers = "" if stranger is None else f"correct participant_id, as others have it, such as {stranger!s}, or "
         yield f"The column '{column.name}' is missing for all {len(column)} people with scans; {strangers}leave it out."
     elif predicted and (reason := _unpredictable(column, in_composite)):
         yield reason
