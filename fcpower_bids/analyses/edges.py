@@ -159,9 +159,15 @@ def analyse_edges(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     for spec in SPECS:
         if parts := [frame for of_target in frames[spec.name] for frame in of_target]:
             tables[spec.name] = Table(pd.concat(parts, ignore_index=True)[list(spec.columns)], spec, facts)
+    listed = tables[EDGES.name]
+    more: dict[str, Any] = {}
+    if cohort.centroids is not None:  # where the parcels of the listed edges are, for who draws them
+        there = {*listed.frame["parcel_a"], *listed.frame["parcel_b"]}
+        places = zip(cohort.parcels, np.asarray(cohort.centroids, dtype=float).tolist(), strict=True)
+        more["Centroids"] = {name: place for name, place in places if name in there and np.isfinite(place).all()}
     if too_many:
-        left_out = {"MatricesLeftOut": f"More than {MOST_CELLS:,} numbers; ask for fewer targets."}
-        tables[EDGES.name] = replace(tables[EDGES.name], facts=facts | left_out)
+        more["MatricesLeftOut"] = f"More than {MOST_CELLS:,} numbers; ask for fewer targets."
+    tables[EDGES.name] = replace(listed, facts={**facts, **more})
     return tables | matrices
 
 
