@@ -1,16 +1,16 @@
-"""A cohort for scripts and notebooks: the data of the group level, as arrays that are read on access."""
+"""A cohort for scripts and notebooks: the data of the group level, as arrays that are made on access."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from fcpower_bids.analyses.features import build_representations, combine_scans, expand_names
 from fcpower_bids.analyses.scan_parts import equalise_scans
@@ -28,27 +28,6 @@ from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 
 PERSON, SCAN = "person", "scan"
-
-
-class Matrices(Sequence[FloatArray]):
-    """Matrices (n, P, P) that are read or computed one by one: a row gives (P, P), slices, lists and masks an array."""
-
-    dtype, ndim = np.dtype(np.float64), 3
-
-    def __init__(self, read: Callable[[int], FloatArray], n: int, n_parcels: int) -> None:
-        self.read, self.shape = read, (n, n_parcels, n_parcels)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, key: Any) -> Any:
-        rows = np.arange(len(self))[key[0] if isinstance(key, tuple) else key]
-        if rows.ndim == 0:
-            return self.read(int(rows))
-        return np.stack([self.read(row) for row in rows.tolist()]) if len(rows) else np.empty((0, *self.shape[1:]))
-
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.asarray(self[:].astype(dtype or self.dtype, copy=False))
 
 
 class LoadedCohort:
@@ -80,17 +59,16 @@ class LoadedCohort:
         return f"<{len(self)} {what}, {len(self.parcels)} parcels of {self.atlas}, {columns} phenotypes>"
 
     @cached_property
-    def connectomes(self) -> Matrices:
+    def connectomes(self) -> FloatArray:
         """FC (n, P, P); of a person with several scans that of all of them, combined as the group level does."""
         connectivity = combine_scans(self._cohort, self._rows, self._settings)
-        return Matrices(connectivity.connectome, len(self), len(self.parcels))
+        return np.stack([connectivity.connectome(row) for row in range(len(self))])
 
-    def power(self, alpha: float = ALPHA_STAR) -> Matrices:
-        """FC^alpha of every row, 0 < alpha <= 1, computed when it is asked for. Raises ValueError."""
+    def power(self, alpha: float = ALPHA_STAR) -> FloatArray:
+        """FC^alpha of every row (n, P, P), 0 < alpha <= 1. Raises ValueError."""
         if not 0 < alpha <= 1:
             raise ValueError(f"alpha must be above 0 and at most 1, and it is {alpha}.")
-        read = self.connectomes.read
-        return Matrices(lambda row: np.asarray(spectral_power(read(row), alpha)), len(self), len(self.parcels))
+        return np.stack([spectral_power(connectome, alpha) for connectome in self.connectomes])
 
     def features(self, representation: str = "fc_power") -> NDArray[np.floating]:
         """Feature vectors (n, d) as the group level gives them to its regressions. Raises FcPowerError.

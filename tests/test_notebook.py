@@ -68,14 +68,9 @@ def test_rows_are_people_and_say_what_the_files_say(cohort):
 def test_connectomes_of_people_are_those_of_their_series_put_end_to_end(cohort):
     expected = np.stack([np.corrcoef(both_sessions(person).T) for person in range(PEOPLE)])
     assert cohort.connectomes.shape == expected.shape
-    np.testing.assert_allclose(np.asarray(cohort.connectomes), expected, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(cohort.connectomes[-1], expected[-1], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(cohort.connectomes[[4, 2]], expected[[4, 2]], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(cohort.connectomes[3:6], expected[3:6], rtol=0, atol=1e-12)
-    mask = np.arange(PEOPLE) % 5 == 0
-    np.testing.assert_allclose(cohort.connectomes[mask], expected[mask], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(cohort.connectomes, expected, rtol=0, atol=1e-12)
     raised = [fractional_matrix_power(one, 0.35) for one in expected]
-    np.testing.assert_allclose(np.asarray(cohort.power(0.35)), raised, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(cohort.power(0.35), raised, rtol=0, atol=1e-10)
 
 
 def test_features_are_those_of_the_transformer(cohort):

@@ -11,7 +11,7 @@ import pytest
 
 from fcpower_bids.settings import Group, Inputs
 from tests.command import main, parse_settings
-from tests.planting.planted import make_cohort
+from tests.planting.planted import colour_scans, make_cohort
 from tests.running import FOOT
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--repeats", "2", "--replace"]
@@ -104,9 +104,7 @@ def sited(tmp_path_factory):
     made, series = make_cohort(tmp_path_factory.mktemp("sites"), PEOPLE, "a")
     rng = np.random.default_rng(0)
     second = np.arange(PEOPLE) % 2 == 1
-    artefact = rng.standard_normal((120, 1)) @ rng.standard_normal((1, 60))
-    for (person, session), each in series.items():
-        made.put(person, session, each + second[person] * each.std() * artefact)
+    colour_scans(made, series, second, rng)
     table = made.phenotypes
     sites = np.where(second, "two", "one")
     made.phenotypes = table.assign(site=sites, score=3.0 * second + rng.standard_normal(PEOPLE))

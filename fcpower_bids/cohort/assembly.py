@@ -41,7 +41,6 @@ from fcpower_bids.cohort.scans import (
     read_edges,
     read_embeddings,
     read_parcel_facts,
-    read_seen,
     series_of,
     tabulate_scans,
 )
@@ -123,7 +122,7 @@ def load_cohort(settings: Settings) -> Cohort:
     columns = _columns_of(phenotypes, people, settings.group)
     folds, about_folds = load_folds(settings.group, people)
     facts = read_parcel_facts(chosen[0].root, chosen[0], parcels)
-    embeddings, without_embedding = read_embeddings(scans)
+    embeddings, seen, without_embedding = read_embeddings(scans)
     series, about_series = series_of(scans, parcels)
     rows += without_embedding
     # People with scans but without phenotypes, and the other way round.
@@ -155,7 +154,7 @@ def load_cohort(settings: Settings) -> Cohort:
         phenotypes=columns.frame,
         excluded=tabulate_exclusions(rows),
         embeddings=embeddings,
-        seen=read_seen(scans, embeddings),
+        seen=seen,
         series=series,
         repetition_times=tuple(scan[0].quality.repetition_time for scan in scans),
         targets=columns.targets,

@@ -112,15 +112,10 @@ def _unusable(column: pd.Series, of_all: pd.Series, predicted: bool, in_composit
     if spellings := [level for level in levels if alike[level.casefold()] > 1]:  # in capitals alone
         yield f"The column '{column.name}' writes one level in several ways ({', '.join(spellings)}); use one of them."
         return
-    if column.isna().all() and of_all.notna().any():
-        yield (
-            f"The column '{column.name}' is known for {of_all.notna().sum()} people without scans (such as "
-            f"{of_all.first_valid_index()!s}), and for no person with scans (such as {column.index[0]!s}). Correct the "
-            "participant_id of its table, or leave it out."
-        )
-    elif column.isna().all():
-        people = f"all {len(column)} people with scans" if len(column) else "everybody: its table has no rows"
-        yield f"The column '{column.name}' is missing for {people}; leave it out."
+    if column.isna().all():
+        stranger = of_all.first_valid_index()
+        strangers = "" if stranger is None else f"correct participant_id, as others have it, such as {stranger!s}, or "
+        yield f"The column '{column.name}' is missing for all {len(column)} people with scans; {strangers}leave it out."
     elif predicted and (reason := _unpredictable(column, in_composite)):
         yield reason
     elif not predicted and _is_text(column) and column.nunique() > 2 and _mostly_numbers(column):

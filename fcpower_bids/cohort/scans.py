@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -327,20 +327,34 @@ IDENTITY = ("sha256", "aux_sha256", "weights", "seed", "read", "protocol")
 no sha256."""
 
 
-def read_embeddings(scans: Sequence[Scan]) -> tuple[dict[str, NDArray[np.float64]], list[Exclusion]]:
-    """Read the embeddings of all encoders, averaged over the runs of a scan that have one. Raises DatasetError."""
-    labels = sorted({label for scan in scans for run in scan for label in run.connectome.encoders})
-    embeddings = {}
-    rows: list[Exclusion] = []
-    for label in labels:
-        vectors, faults = zip(*(_embed(scan, label) for scan in scans), strict=True)
-        first: dict[str, Path] = {}
-        for sidecar in (path for scan in scans for path in _sidecars(scan, label)):
-            facts = read_json(sidecar)
-            known = {key: facts.get(key) for key in IDENTITY} | {"of": facts.get("Atlas", {}).get("Name")}
-            if known["sha256"]:
-                del known["weights"]  # the same weights may lie in different places
-            first.setdefault(repr(known), sidecar)
+Embeddings = dict[str, NDArray[np.float64]]
+
+
+def read_embeddings(scans: Sequence[Scan]) -> tuple[Embeddings, dict[str, tuple[str, ...]], list[Exclusion]]:
+    """Read the embeddings of all encoders, averaged over the runs of a scan that have one. Raises DatasetError.
+
+    Returns vectors (n, d), whether the encoder has seen each scan, the first of `STATES` of several runs, and who has
+    none.
+    """
+    embeddings, seen, rows = Embeddings(), dict[str, tuple[str, ...]](), list[Exclusion]()
+    for label in sorted({label for scan in scans for run in scan for label in run.connectome.encoders}):
+        vectors, states, first = list[NDArray[np.float64] | None](), list[str](), dict[str, Path]()
+        for scan in scans:
+            runs = [run.connectome for run in scan if label in run.connectome.encoders]
+            vector, fault = _embed(runs, label)
+            vectors.append(vector)
+            if vector is None:
+                whose = scan[0].connectome
+                rows.append(Exclusion(whose.participant, whose.session, VALUE, f"no embedding '{label}'{fault}"))
+            paths = (connectome.embedding(label).with_suffix(".json") for connectome in runs)
+            about = {path: read_json(path) for path in paths if path.is_file()}
+            stated = {str(facts.get(STATE, UNKNOWN)) for facts in about.values()}
+            states.append(next((state for state in STATES if state in stated), UNKNOWN))
+            for path, facts in about.items():
+                known = {key: facts.get(key) for key in IDENTITY} | {"of": facts.get("Atlas", {}).get("Name")}
+                if known["sha256"]:
+                    del known["weights"]  # the same weights may lie in different places
+                first.setdefault(repr(known), path)
         if len(first) > 1:
             earlier, other, *_ = first.values()
             raise DatasetError(f"{earlier} and {other} are of different weights or were read differently. {_AGAIN}")
@@ -349,24 +363,20 @@ def read_embeddings(scans: Sequence[Scan]) -> tuple[dict[str, NDArray[np.float64
             raise DatasetError(f"The embeddings '{label}' have {' and '.join(map(str, sizes))} dimensions. {_AGAIN}")
         empty = np.full(sizes[0] if sizes else 1, np.nan)
         embeddings[label] = np.stack([empty if vector is None else vector for vector in vectors])
-        known = embeddings[label][np.isfinite(embeddings[label]).all(axis=1)]
-        if len(known) > 1 and np.ptp(known, axis=0).max() <= ROUNDING * np.abs(known).max():
+        there = embeddings[label][np.isfinite(embeddings[label]).all(axis=1)]
+        if len(there) > 1 and np.ptp(there, axis=0).max() <= ROUNDING * np.abs(there).max():
             embeddings[label][:] = np.nan
             reason = f"the embedding '{label}' is the same for everyone, and left out"
             rows.append(Exclusion(NO_SESSION, NO_SESSION, VALUE, reason))
-        for scan, vector, fault in zip(scans, vectors, faults, strict=True):
-            if vector is None:
-                whose = scan[0].connectome
-                rows.append(Exclusion(whose.participant, whose.session, VALUE, f"no embedding '{label}'{fault}"))
-    return embeddings, rows
+        seen[label] = tuple(states)
+    return embeddings, seen, rows
 
 
 _AGAIN = "Run the participant level for all with the same --encoder, --encoder-weights and encoder_read."
 
 
-def _embed(scan: Scan, label: str) -> tuple[NDArray[np.float64] | None, str]:
+def _embed(runs: Sequence[Connectome], label: str) -> tuple[NDArray[np.float64] | None, str]:
     """Return the embedding of a scan, or none and what is wrong with that of a run."""
-    runs = [run.connectome for run in scan if label in run.connectome.encoders]
     paths = [connectome.embedding(label) for connectome in runs]
     if any(connectome.is_embedding_outdated(label) for connectome in runs):
         return None, ": its series has been cleaned otherwise since; run the participant level again with --encoder"
@@ -376,30 +386,9 @@ def _embed(scan: Scan, label: str) -> tuple[NDArray[np.float64] | None, str]:
         return None, f": {describe_without_folders(str(error), [str(path.parent) for path in paths])}"
     if any(np.ptp(vector) == 0 for vector in vectors):
         return None, ": it is one number throughout; run the participant level again with --encoder"
-    sizes = {len(vector) for vector in vectors}
-    if len(sizes) > 1:
-        raise DatasetError(f"The embeddings '{label}' of {scan[0].connectome.participant} differ in size. {_AGAIN}")
+    if len({len(vector) for vector in vectors}) > 1:
+        raise DatasetError(f"The embeddings '{label}' of {runs[0].participant} differ in size. {_AGAIN}")
     return (np.mean(vectors, axis=0) if vectors else None), ""
-
-
-def _sidecars(scan: Scan, label: str) -> list[Path]:
-    """Sidecars of the embeddings of its runs, as far as they are there."""
-    connectomes = (run.connectome for run in scan if label in run.connectome.encoders)
-    return [
-        path
-        for path in (connectome.embedding(label).with_suffix(".json") for connectome in connectomes)
-        if path.is_file()
-    ]
-
-
-def read_seen(scans: Sequence[Scan], labels: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Training facts of encoders from the sidecars of embeddings; several runs have the first of `STATES` of any."""
-
-    def seen(scan: Scan, label: str) -> str:
-        states = {str(read_json(path).get(STATE, UNKNOWN)) for path in _sidecars(scan, label)}
-        return next((state for state in STATES if state in states), UNKNOWN)
-
-    return {label: tuple(seen(scan, label) for scan in scans) for label in labels}
 
 
 def series_of(

@@ -66,6 +66,7 @@ PLAIN_MODEL = Path(__file__).parents[1] / "data" / "models" / "modeling_fbert.py
 """File that goes with the model so that it can be used without this program."""
 PROOF = "proof"
 """Where ``config.json`` has its own checksum and that of the tensors."""
+ABSENT = "does not exist; give the folder that holds config.json and model.safetensors."
 OTHER_NAMES = {
     "n_regions": "n_parcels",
     "hidden_size": "d",
@@ -143,9 +144,7 @@ def read_fields(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raw: dict[str, Any] = load_json(path)
         return raw, {OTHER_NAMES.get(key, key): value for key, value in raw.items() if value is not None}
     except FileNotFoundError:
-        raise CheckpointError(
-            f"{path} does not exist; give the folder that holds config.json and model.safetensors."
-        ) from None
+        raise CheckpointError(f"{path} {ABSENT}") from None
     except (ValueError, AttributeError) as error:
         raise CheckpointError(f"{path} is not a JSON object ({error}); download the checkpoint again.") from None
 
@@ -213,9 +212,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         loaded: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
         return loaded
     except FileNotFoundError:
-        raise CheckpointError(
-            f"{path} does not exist; give the folder that holds config.json and model.safetensors."
-        ) from None
+        raise CheckpointError(f"{path} {ABSENT}") from None
     except (SafetensorError, RuntimeError, OSError, EOFError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged or incomplete ({error}); download or copy it again.") from None
     except UnpicklingError as error:

@@ -17,7 +17,7 @@ from fcpower_bids.core.targets import permuted_rows
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 from tests.command import main
-from tests.planting.planted import Planted, make_cohort
+from tests.planting.planted import Planted, colour_scans, make_cohort
 from tests.referee import ridge
 
 PARCELS = 7
@@ -117,9 +117,7 @@ def cohort(tmp_path_factory):
     made, series = make_cohort(tmp_path_factory.mktemp("harmonisation"), PEOPLE, "a")
     rng = np.random.default_rng(0)
     second = np.arange(PEOPLE) % 2 == 1
-    artefact = rng.standard_normal((120, 1)) @ rng.standard_normal((1, 60))
-    for (person, session), each in series.items():
-        made.put(person, session, each + second[person] * each.std() * artefact)
+    colour_scans(made, series, second, rng)
     sites = np.where(second, "two", "one").astype(object)
     sites[[4, 9]] = "three"
     score = 3.0 * second + rng.standard_normal(PEOPLE)

@@ -108,6 +108,10 @@ def test_a_scan_is_looked_for_among_all_people_and_among_those_of_the_own_site(r
         assert row[column] == pytest.approx(100 * (np.diag(similarity).mean() - similarity[among].mean()))
 
 
+def correlations(columns, predicted):
+    return np.nan_to_num([np.corrcoef(*pair)[0, 1] for pair in zip(columns.T, predicted.T, strict=True)])
+
+
 def without(values, held):
     return values - held @ np.linalg.lstsq(held, values, rcond=None)[0]
 
@@ -229,10 +233,7 @@ def test_gain_and_p_of_the_connectome_are_those_of_scikit_learn(root, results, p
         columns = np.column_stack([values, (values - left)[:, None] + left[orders].T])
         names, kernel = people.index[there], whole[np.ix_(there, there)]
         alone, together = predict_together(kernel, known, columns, names, roles)
-        one, other = (
-            np.nan_to_num([np.corrcoef(*pair)[0, 1] for pair in zip(columns.T, each.T, strict=True)])
-            for each in (alone, together)
-        )
+        one, other = correlations(columns, alone), correlations(columns, together)
         gains = other - np.maximum(one, 0)
         assert written.loc[target, "value"] == pytest.approx(other[0], abs=1e-8)
         assert written.loc[target, "gain"] == pytest.approx(gains[0], abs=1e-8)
@@ -258,10 +259,7 @@ def test_what_the_connectome_adds_to_a_class_is_tested_by_its_correlation(root, 
     columns = np.column_stack([classes, (classes - left)[:, None] + left[orders].T])
     roles = table(folder / "folds.tsv").query("repeat == 0")
     alone, together = predict_together(np.corrcoef(connectomes_of_people(root)), known, columns, LABELS, roles)
-    one, other = (
-        np.nan_to_num([np.corrcoef(*pair)[0, 1] for pair in zip(columns.T, each.T, strict=True)])
-        for each in (alone, together)
-    )
+    one, other = correlations(columns, alone), correlations(columns, together)
     x, y = columns - columns.mean(axis=0), together - together.mean(axis=0)
     errors = np.sqrt(((x * y) ** 2).sum(axis=0) / (x**2).sum(axis=0) / (y**2).sum(axis=0))
     gains = (other - np.maximum(one, 0)) / np.where(np.isfinite(errors), errors, 1)

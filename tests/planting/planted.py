@@ -94,3 +94,10 @@ def make_cohort(root: Path, people: int = 24, sessions: str = "ab", seed: int = 
         cohort.put(person, session, series, mean_fd=float(fd))
     cohort.phenotypes = draw_table(people, seed)
     return cohort, drawn
+
+
+def colour_scans(cohort: Planted, drawn: dict, second: np.ndarray, rng: np.random.Generator) -> None:
+    """Add what one scanner leaves in every connectome to the series of the people whom it saw, `second` (n,)."""
+    artefact = rng.standard_normal((VOLUMES, 1)) @ rng.standard_normal((1, 60))
+    for (person, session), series in drawn.items():
+        cohort.put(person, session, series + second[person] * series.std() * artefact)

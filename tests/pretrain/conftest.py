@@ -11,22 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from fcpower_bids.pretrain import judgement
 from fcpower_bids.pretrain.packing import pack_corpus
+from tests.encoders.conftest import one_thread
 from tests.pretrain.outputs import PACKED, plant_outputs, run_pretrain, write_public
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # losses and weights are compared to the last bits: no GPU takes part
 NAMES = [f"P{i}" for i in range(10)]
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+__all__ = ["one_thread"]
 
 
 @pytest.fixture(autouse=True, scope="module")
