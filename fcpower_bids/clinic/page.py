@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import fmean
@@ -36,7 +36,6 @@ def write_prediction_pages(
     frame: pd.DataFrame,
     compared: pd.DataFrame,
     facts: Mapping[str, Any],
-    command: Callable[[str], str] = lambda person: "",
 ) -> tuple[list[Path], list[str]]:
     """Write ``sub-LABEL_MODEL.html`` for every person of a table of predictions; say of each that failed why."""
     about: dict[str, Any] = {"card": card_of(facts, model), "target": facts["Target"]}
@@ -46,7 +45,6 @@ def write_prediction_pages(
         try:
             text = render_page(
                 "prediction.html",
-                command=command(str(person)),
                 title=f"{person}: {facts['Target']}",
                 person=person,
                 answer=answer_person(_records(rows), compared, facts),

@@ -53,7 +53,7 @@ WITHOUT_SCANS = "It has no connectome of the atlas here. Run the participant lev
 PREDICTED = TABLES["predicted/target-TARGET-REPRESENTATION"]
 HIDDEN = ("Parcels", "Networks", "Digests", "TrainingScans")
 """Facts of the model that are not repeated in the sidecar."""
-COVERAGE = "Coverage"
+COVERAGE, OF_PEOPLE = "Coverage", "PhenotypeTable"
 """Entry of the sidecar: how many known values lie in their intervals."""
 KNOWN = "known"
 """The target, where the tables have it."""
@@ -159,12 +159,11 @@ def predict_scans(
     output_dir: Path,
     participants: Collection[str] = (),
     phenotypes: Path | None = None,
-    command: Callable[[str], str] = lambda person: "",
 ) -> Predictions:
     """Apply a model to every scan of its atlas in outputs of the participant level, and write the table.
 
     `participants`: labels; all where empty. `phenotypes`: table with the age of the new people; else that of the
-    dataset is taken where it is there. `command`: from a person to what was asked in words, for the foot of their page.
+    dataset is taken where it is there.
     Raises DatasetError.
     """
     model = load_model(path)
@@ -185,7 +184,7 @@ def predict_scans(
     about = {key: value for key, value in facts.items() if key not in HIDDEN}
     about = json.loads(json.dumps(plain({**PREDICTED.describe(), "Model": path.name, **about})))
     before = read_json(sidecar) if sidecar.is_file() else {}
-    before.pop(COVERAGE, None)
+    before = {key: value for key, value in before.items() if key not in (COVERAGE, OF_PEOPLE)}
     if wanted and before.get("Salt", about["Salt"]) != about["Salt"]:  # that of its weights
         raise DatasetError(
             f"{target} holds what another model of this name said. Leave out --participant-label to have everybody "
@@ -211,9 +210,10 @@ def predict_scans(
     write_declared(target, merged, PREDICTED)
     write_declared(beside, references, UNUSUAL)
     write_json(beside.with_suffix(".json"), UNUSUAL.describe())
-    write_json(sidecar, about | ({COVERAGE: coverage} if coverage else {}))
+    of_run = {COVERAGE: coverage, OF_PEOPLE: phenotypes.name if phenotypes else ""}
+    write_json(sidecar, about | {key: value for key, value in of_run.items() if value})
     shown = merged[merged["participant_id"].isin(changed)]
-    broken = write_prediction_pages(output_dir, name, shown, references, facts, command)[1]
+    broken = write_prediction_pages(output_dir, name, shown, references, facts)[1]
     for page in output_dir.glob(f"sub-*_{glob.escape(name)}.html"):  # of people who are not there any more
         person, _, of = page.stem.partition("_")
         if of == name and person not in set(merged["participant_id"]):

@@ -167,6 +167,10 @@ def check_alike(connectomes: Sequence[Connectome]) -> list[str]:
             f"The exponents of FC^alpha differ between people: {counts}. Run the participant level for all with one "
             "--alpha."
         )
+    for words, key in (("participant-level settings", "ConfigurationHash"), ("versions", "SoftwareVersion")):
+        values = [str(connectome.facts.get(key, "unknown")) for connectome in connectomes]
+        if len(set(values)) > 1:
+            notes.append(f"The recordings were made with {len(set(values))} {words}: {_count(values)}.")
     files = [str(connectome.facts.get("Atlas", {}).get("Sha256", "unknown"))[:12] for connectome in connectomes]
     if len(set(files)) > 1:
         notes.append(

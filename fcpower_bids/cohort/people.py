@@ -225,7 +225,12 @@ def _unite(phenotypes: Sequence[Phenotypes], sites: Collection[str]) -> Phenotyp
     return Phenotypes(
         pd.concat(frames),
         tuple(dict.fromkeys(name for of_site in phenotypes for name in of_site.defaults)),
-        {name: sentence for of_site in phenotypes for name, sentence in of_site.conflicts.items()},
+        {
+            name: why
+            for of_site in phenotypes
+            for name, why in of_site.conflicts.items()
+            if name != SITE or len(sites) < 2
+        },
         tuple(row for of_site in phenotypes for row in of_site.rows),
         (*(note for of_site in phenotypes for note in of_site.notes), *[OF_SITES] * replaced),
     )

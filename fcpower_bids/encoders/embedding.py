@@ -23,6 +23,7 @@ from fcpower_bids.encoders.checkpoints import (
     load_strictly,
     locate,
     read_config,
+    read_fields,
     read_tensors,
     resolved,
 )
@@ -243,7 +244,8 @@ def load_fbert(
     model = config.build().eval()
     load_strictly(model, rename_keys(read_tensors(path)), str(path))
     facts = folder / FACTS
-    check_proof(folder, model.state_dict(), stated=facts.is_file() or str(weights) in HUB_IDS.values())
+    is_stated = facts.is_file() and not {"heads", "norm_first"}.isdisjoint(read_fields(facts)[1])
+    check_proof(folder, model.state_dict(), stated=is_stated or str(weights) in HUB_IDS.values())
     source = {"weights": name_of_weights(weights), "revision": resolved(folder, revision), "sha256": digest_of(path)}
     source |= {"config_sha256": [digest_of(facts)]} if facts.is_file() else {}
     return ready(SeriesEncoder(name, model, card, source), parcel_names)

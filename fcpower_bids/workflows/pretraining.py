@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -254,7 +254,10 @@ def _pack(settings: Settings, corpus: Path) -> Any:
         "dry_run": settings.run.dry_run,
     }
     # other output folders may be packed into it at the same time
-    with nullcontext() if settings.run.dry_run else lock(corpus / "lock"):
+    with ExitStack() as held:
+        if not settings.run.dry_run and not held.enter_context(lock(corpus / "lock", wait=False)):
+            say(f"Another run packs into {corpus}; it is waited for.", settings)
+            held.enter_context(lock(corpus / "lock"))
         table = pack_corpus(sources, corpus, settings.method.alpha, **how)
     others = sorted(set(table["subject"][table["dataset"] == dataset]) - chosen)
     if chosen and others:

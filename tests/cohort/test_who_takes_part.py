@@ -458,6 +458,14 @@ def test_recordings_that_were_cleaned_otherwise_are_an_error(tmp_path):
         alike(tmp_path)
 
 
+@pytest.mark.parametrize(("key", "words"), [("SoftwareVersion", "versions"), ("ConfigurationHash", "settings")])
+def test_recordings_of_other_versions_or_settings_are_noted(tmp_path, key, words):
+    add(tmp_path, "sub-01", **{key: "1"})
+    add(tmp_path, "sub-02", **{key: "2"})
+    (note,) = alike(tmp_path)
+    assert f"{words}: 1 (1 recordings), 2 (1 recordings)" in note
+
+
 def test_another_file_of_the_same_atlas_is_noted(tmp_path):
     """One name, and parcels in another order or of another version."""
     add_output(tmp_path, "sub-01", series_of(0), Atlas={"Name": "atlas-Toy_scale-6", "Sha256": "a" * 64})

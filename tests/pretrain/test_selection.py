@@ -219,6 +219,9 @@ def test_a_changed_configuration_is_noticed_and_may_be_meant(trained):
     path.write_text(json.dumps(facts))
     with pytest.raises(CheckpointError, match="has no proof of its weights"):
         load_encoder("fbert", trained[1])
+    (trained[1] / "facts.json").write_text("{}")  # which states nothing
+    with pytest.raises(CheckpointError, match="has no proof of its weights"):
+        load_encoder("fbert", trained[1])
     (trained[1] / "facts.json").write_text(json.dumps({"heads": facts["heads"]}))
     assert load_encoder("fbert", trained[1]).provenance()["licence"] == "CC0-1.0"
 
