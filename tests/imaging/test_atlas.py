@@ -1,8 +1,9 @@
-"""From ``--atlas`` to an atlas: names, files, folders, merges, TemplateFlow without network."""
+"""From ``--atlas`` to an atlas: names, files, folders, merges, TemplateFlow without network; what comes with us."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import gzip
 import hashlib
 import io
@@ -11,6 +12,7 @@ import logging
 import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import nibabel
 import numpy as np
@@ -18,18 +20,30 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from nibabel.cifti2 import BrainModelAxis, Cifti2Image, LabelAxis
+from nibabel.cifti2 import BrainModelAxis
+from nilearn.datasets import load_mni152_brain_mask, load_mni152_wm_template, struct
 
 from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.imaging import atlas as builtin
 from fcpower_bids.imaging import atlas_files
-from fcpower_bids.imaging.atlas import load_atlas, prefetch_atlases
+from fcpower_bids.imaging.atlas import (
+    N_PARCELS,
+    SPACES,
+    SPACING,
+    builtin_atlas,
+    load_atlas,
+    parcel_centroids,
+    prefetch_atlases,
+)
 from fcpower_bids.imaging.atlas_files import (
     hemisphere_of,
     network_of,
     read_atlas_table,
     unique_names,
 )
-from tests.planting.surfaces import labels_of, save_dlabel
+from fcpower_bids.imaging.labels import IMAGE, template_tissue
+from scripts.make_builtin import encode_image, parcellate_grey_matter
+from tests.planting.surfaces import cortex, labels_of, save_dlabel
 
 SPACE = "MNI152NLin2009cAsym"
 FETCH = atlas_files._fetch
@@ -369,19 +383,106 @@ def test_merging_across_resolutions_uses_the_larger_grid(tmp_path):
 
 
 def test_merging_dlabels(tmp_path):
-    surface = BrainModelAxis.from_surface(np.arange(10), 12, "CIFTI_STRUCTURE_CORTEX_LEFT")
-    volume = BrainModelAxis.from_mask(np.ones((2, 2, 2), bool), "CIFTI_STRUCTURE_THALAMUS_LEFT", affine=AFFINE)
-    whole = surface + volume
-    specs = []
-    for name, axis, values in (("Thal", whole, [0] * 10 + [7] * 8), ("Ctx", surface, [0, 1, 1, 2, 2, 1, 1, 2, 2, 2])):
-        table = {0: ("???", (0, 0, 0, 0))} | {k: (f"{name}{k}", (1, 0, 0, 1)) for k in set(values) - {0}}
-        path = tmp_path / f"{name}.dlabel.nii"
-        nibabel.save(Cifti2Image(np.array([values], np.float32), header=(LabelAxis(["p"], [table]), axis)), path)
-        specs.append(str(path))
-    atlas = load_atlas("+".join(specs), "fsLR", cache=tmp_path / "cache", cifti=True)
+    thalamus = BrainModelAxis.from_mask(np.ones((2, 2, 2), bool), "CIFTI_STRUCTURE_THALAMUS_LEFT", affine=AFFINE)
+    vertices = cortex(range(5), range(5))
+    specs = [
+        save_dlabel(tmp_path / "Thal.dlabel.nii", [0] * 10 + [7] * 8, {7: "Thal7"}, vertices + thalamus),
+        save_dlabel(tmp_path / "Ctx.dlabel.nii", [0, 1, 1, 2, 2, 1, 1, 2, 2, 2], ["Ctx1", "Ctx2"], vertices),
+    ]
+    atlas = load_atlas("+".join(map(str, specs)), "fsLR", cache=tmp_path / "cache", cifti=True)
     assert atlas.names == ("Thal7", "Ctx1", "Ctx2")
     values = nibabel.load(atlas.image).get_fdata()[0]
     np.testing.assert_array_equal(values, [0, 2, 2, 3, 3, 2, 2, 3, 3, 3] + [1] * 8)
+
+
+# ------------------------------------------------------------------------------- what comes with the program, places
+
+
+def test_the_image_that_is_kept_is_that_of_the_template():
+    labels, affine = parcellate_grey_matter()
+    kept = gzip.decompress(builtin.IMAGE.read_bytes())
+    np.testing.assert_array_equal(np.asarray(nibabel.Nifti1Image.from_bytes(kept).dataobj), labels)
+    assert gzip.decompress(encode_image(labels, affine)) == kept
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_image_and_table_agree_with_the_atlas(space, tmp_path):
+    atlas = builtin_atlas(space, tmp_path / "new" / "cache")
+    image = nibabel.load(atlas.image)
+    assert atlas.space == space
+    assert tuple(np.unique(np.asarray(image.dataobj)))[1:] == atlas.labels == tuple(range(1, N_PARCELS + 1))
+    assert nibabel.aff2axcodes(image.affine) == ("R", "A", "S")
+    assert image.header.get_zooms() == (2, 2, 2)
+    assert len(set(atlas.names)) == atlas.n_parcels
+    rows = list(csv.DictReader(atlas.image.with_name(atlas.image.name[:-7] + ".tsv").open(), delimiter="\t"))
+    assert [(row["name"], row["network"], row["hemisphere"]) for row in rows] == list(
+        zip(atlas.names, atlas.networks, atlas.hemispheres, strict=True)
+    )
+    assert [int(row["index"]) for row in rows] == list(atlas.labels)
+
+
+def test_a_damaged_file_in_the_cache_is_replaced(tmp_path):
+    atlas = builtin_atlas(SPACES[0], tmp_path)
+    whole = atlas.image.read_bytes()
+    atlas.image.write_bytes(whole[:100])
+    builtin_atlas(SPACES[0], tmp_path)
+    assert atlas.image.read_bytes() == whole
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".gz", ".tsv"]
+
+
+UNEVEN = np.array([[-2.0, 0, 0, 90], [0, 2.5, 0, -126], [0, 0, 3.0, -72], [0, 0, 0, 1]])
+
+
+def test_a_centroid_is_the_mean_of_its_voxels_in_the_order_of_the_labels(tmp_path: Path):
+    volume = np.zeros((6, 7, 8), np.int16)
+    volume[1:3, 2, 3] = 7
+    volume[5, 5, 4:7] = 2
+    path = tmp_path / "atlas.nii.gz"
+    nibabel.save(nibabel.Nifti1Image(volume, UNEVEN), path)
+    found = parcel_centroids(path, (7, 2, 9))
+    expected = [UNEVEN @ [1.5, 2, 3, 1], UNEVEN @ [5, 5, 5, 1]]
+    np.testing.assert_allclose(found[:2], np.array(expected)[:, :3], atol=1e-12)
+    assert np.isnan(found[2]).all()
+
+
+def test_a_parcel_on_a_surface_has_no_place_and_one_of_voxels_has(tmp_path: Path):
+    mask = np.zeros((4, 4, 4), bool)
+    mask[1, 2, 1:4] = True
+    volume = BrainModelAxis.from_mask(mask, name="thalamus_left", affine=UNEVEN)
+    labels = [1, 1, 1, 1, 1, 2, 2, 2]
+    axis = cortex(range(3), range(2)) + volume
+    path = save_dlabel(tmp_path / "atlas.dlabel.nii", labels, ["cortex", "thalamus"], axis)
+    found = parcel_centroids(path, (1, 2))
+    assert np.isnan(found[0]).all()
+    np.testing.assert_allclose(found[1], (UNEVEN @ [1, 2, 2, 1])[:3])
+
+
+WHITE_MATTER = 195
+
+
+def grid_of(image):
+    return image.shape, tuple(image.affine.ravel())
+
+
+def dice(one, other):
+    return 2 * (one & other).sum() / (one.sum() + other.sum())
+
+
+@pytest.mark.parametrize("resolution", [1, 3])
+def test_tissue_is_that_of_nilearn(resolution):
+    brain, white = load_mni152_brain_mask(resolution=resolution), load_mni152_wm_template(resolution=resolution)
+    tissue, volume = template_tissue(*grid_of(brain))
+    assert dice(tissue > 0, (np.asanyarray(brain.dataobj) > 0).ravel(order="F")) > 0.98
+    assert dice(tissue == 2, (white.get_fdata() > 0.5).ravel(order="F")) > 0.88
+    assert volume == pytest.approx(load_mni152_brain_mask(resolution=1).get_fdata().sum(), rel=0.005)
+
+
+def test_the_image_is_the_one_that_its_rule_gives():
+    whole = nibabel.load(struct.MNI152_FILE_PATH)
+    intensity = np.asanyarray(whole.dataobj)[::SPACING, ::SPACING, ::SPACING]
+    tissue = (intensity > 0).astype(np.uint8) + (intensity >= WHITE_MATTER)
+    affine = whole.affine @ np.diag([SPACING, SPACING, SPACING, 1.0])
+    assert gzip.decompress(IMAGE.read_bytes()) == gzip.decompress(encode_image(tissue, affine))
 
 
 # ------------------------------------------------------------------------------------------------------ real atlases
