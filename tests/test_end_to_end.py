@@ -13,7 +13,7 @@ import nibabel
 import numpy as np
 import pandas as pd
 import pytest
-from nibabel.cifti2 import BrainModelAxis, Cifti2Image, LabelAxis, SeriesAxis
+from nibabel.cifti2 import BrainModelAxis
 
 from fcpower_bids.core.connectome import pearson_connectivity, spectral_power
 from fcpower_bids.core.series import band_leakage, filter_series, z_score
@@ -21,6 +21,7 @@ from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.demo.signals import BOX
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.tables import read_matrix
+from tests.planting.surfaces import save_dlabel, save_dtseries
 from tests.running import LINKS, PATIENCE, PLAIN, contents, run_app, start_app
 
 SERIES = "stat-mean_timeseries.tsv"
@@ -137,13 +138,10 @@ def test_cifti_gives_what_nifti_gives(exact_demo, exact_run, tmp_path):
     axis = BrainModelAxis.from_mask(labels > 0, "CIFTI_STRUCTURE_BRAIN_STEM", affine=image.affine)
     data = image.get_fdata(dtype=np.float32)[labels > 0].T
     stem = "sub-01_ses-a_task-rest_run-1_space-fsLR_den-91k_bold"
-    series = Cifti2Image(data, header=(SeriesAxis(0, 2.5, len(data), unit="SECOND"), axis))
-    nibabel.save(series, bold.with_name(f"{stem}.dtseries.nii"))
+    save_dtseries(bold.with_name(f"{stem}.dtseries.nii"), data, axis, 2.5)
     bold.with_name(f"{stem}.json").write_text('{"RepetitionTime": 2.5}')
-    names = {label: (f"parcel{label:02d}", (1, 0, 0, 1)) for label in range(1, 61)}
-    table = LabelAxis(["parcels"], [{0: ("???", (0, 0, 0, 0)), **names}])
-    atlas = tmp_path / "space-fsLR_atlas-Mine_dseg.dlabel.nii"
-    nibabel.save(Cifti2Image(labels[labels > 0][None].astype(np.float32), header=(table, axis)), atlas)
+    names = [f"parcel{label:02d}" for label in range(1, 61)]
+    atlas = save_dlabel(tmp_path / "space-fsLR_atlas-Mine_dseg.dlabel.nii", labels[labels > 0], names, axis)
     options = ("--space", "fsLR", "--participant-label", "01", "--session-label", "a", "--atlas", atlas)
     found = run_app(copy, tmp_path / "out", *options, *PLAIN)
     assert found.code == 0, found.err

@@ -1,16 +1,16 @@
-"""From ``--atlas`` to an atlas: names, files, folders, merges, TemplateFlow without network."""
+"""From ``--atlas`` to an atlas: names, files, folders, merges, TemplateFlow without network; what comes with us."""
 
 from __future__ import annotations
 
-import contextlib
+import csv
 import gzip
 import hashlib
-import io
 import json
 import logging
-import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
 
 import nibabel
 import numpy as np
@@ -18,18 +18,30 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from nibabel.cifti2 import BrainModelAxis, Cifti2Image, LabelAxis
+from nibabel.cifti2 import BrainModelAxis
+from nilearn.datasets import load_mni152_brain_mask, load_mni152_wm_template, struct
 
 from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.imaging import atlas as builtin
 from fcpower_bids.imaging import atlas_files
-from fcpower_bids.imaging.atlas import load_atlas, prefetch_atlases
+from fcpower_bids.imaging.atlas import (
+    N_PARCELS,
+    SPACES,
+    SPACING,
+    builtin_atlas,
+    load_atlas,
+    parcel_centroids,
+    prefetch_atlases,
+)
 from fcpower_bids.imaging.atlas_files import (
     hemisphere_of,
     network_of,
     read_atlas_table,
     unique_names,
 )
-from tests.planting.surfaces import labels_of, save_dlabel
+from fcpower_bids.imaging.labels import IMAGE, template_tissue
+from scripts.make_builtin import encode_image, parcellate_grey_matter
+from tests.planting.surfaces import cortex, labels_of, save_dlabel
 
 SPACE = "MNI152NLin2009cAsym"
 FETCH = atlas_files._fetch
@@ -82,7 +94,7 @@ def home(tmp_path):
     return folder
 
 
-def test_templateflow_by_file_name_without_network_or_client(home):
+def test_templateflow_by_file_name_without_network(home):
     atlas = load_atlas("Schaefer100", SPACE)
     assert atlas.entities == (("atlas", "Schaefer2018"), ("seg", "7n"), ("scale", "100"))
     assert atlas.image.parent == home
@@ -99,16 +111,17 @@ THALAMUS = "MIAL67ThalamicNuclei"
 TABLE = b"index\tname\n1\tleft-one\n2\tright-two\n"
 
 
-def test_the_client_fetches_into_a_scratch_folder_and_what_is_whole_is_kept(monkeypatch, tmp_path):
+def test_a_file_is_fetched_from_the_archive_and_kept(monkeypatch, tmp_path):
     """An archive on this machine serves a small file under the name of a real one."""
     image, asked = save_labels(tmp_path / "image.nii.gz", cube(2)).read_bytes(), []
     folder = tmp_path / "templateflow" / f"tpl-{SPACE}"
     save_table(folder / f"tpl-{SPACE}_atlas-{THALAMUS}_dseg.tsv", [(1, "left-one"), (2, "right-two")])
+    states = {"res-01": 200, "res-02": 503}
 
     class Archive(BaseHTTPRequestHandler):
         def do_GET(self):
             asked.append(self.path)
-            self.send_response(200)
+            self.send_response(next(state for part, state in states.items() if part in self.path))
             self.send_header("Content-Length", str(len(image)))
             self.end_headers()
             self.wfile.write(image)
@@ -120,32 +133,29 @@ def test_the_client_fetches_into_a_scratch_folder_and_what_is_whole_is_kept(monk
     with ThreadingHTTPServer(("127.0.0.1", 0), Archive) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setattr(atlas_files, "ARCHIVE", f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(DatasetError, match="answered with 503"):  # nor is another resolution taken instead
+            load_atlas(f"templateflow:{THALAMUS}", SPACE)
+        states["res-02"] = 404
         atlas = load_atlas(f"templateflow:{THALAMUS}", SPACE)
         server.shutdown()
     assert atlas.image == folder / f"tpl-{SPACE}_res-01_atlas-{THALAMUS}_dseg.nii.gz"
     assert atlas.image.read_bytes() == image
-    assert asked == [f"/tpl-{SPACE}/{atlas.image.name}"]
-    assert len(list((tmp_path / "templateflow").rglob("*.*"))) == 2, "no stub is left in the home"
+    assert asked[-1] == f"/tpl-{SPACE}/{atlas.image.name}"
+    assert len(asked) == 3
     assert load_atlas(f"templateflow:{THALAMUS}", SPACE) == atlas, "the second time nothing is fetched"
 
 
 @pytest.fixture
 def store(monkeypatch, tmp_path):
-    """Files that the client would fetch: 1 mm only of one atlas; returns the names it was asked for."""
+    """Files that TemplateFlow would have: 1 mm only of one atlas."""
     image = save_labels(tmp_path / "store" / "image.nii.gz", cube(2)).read_bytes()
     base = f"tpl-{SPACE}"
     content = {f"{base}_res-01_atlas-Toy_desc-th25_dseg.nii.gz": image, f"{base}_atlas-Toy_desc-th25_dseg.tsv": TABLE}
-    asked = []
 
-    def fetch(names, space):
-        asked.extend(names)
-        name = next((name for name in names if name in content), None)
-        if name is None:
-            raise OSError("TemplateFlow has no such file")
-        return name, content[name]
+    def fetch(addresses):
+        return next((name, content[name]) for name in (one.rpartition("/")[2] for one in addresses) if name in content)
 
     monkeypatch.setattr(atlas_files, "_fetch", fetch)
-    return asked
 
 
 def test_prefetch_writes_checksums_that_are_checked(store, tmp_path):
@@ -167,47 +177,40 @@ def test_prefetch_writes_checksums_that_are_checked(store, tmp_path):
         prefetch_atlases(["templateflow:Toy_desc-th25"], [SPACE], folder)
 
 
-def answer_in_this_process(monkeypatch, answer):
-    """Let the program that fetches an address run here, with this answer of the network."""
+@pytest.fixture
+def web(monkeypatch):
+    """A network that has a content for all addresses; and what it was asked for."""
+    there = SimpleNamespace(content=b"", asked=[])
 
-    def run(words, env, **_):
-        printed = io.StringIO()
-        with monkeypatch.context() as patched, contextlib.redirect_stdout(printed):
-            patched.setenv("TEMPLATEFLOW_HOME", env["TEMPLATEFLOW_HOME"])
-            code = atlas_files.main(words[3:])
-        return subprocess.CompletedProcess(words, code, printed.getvalue(), "")
+    def get(address, timeout):
+        there.asked.append(address)
+        return SimpleNamespace(status_code=200, content=there.content)
 
     monkeypatch.setattr(atlas_files, "_fetch", FETCH)
-    monkeypatch.setattr(subprocess, "run", run)
-    monkeypatch.setattr("urllib.request.urlopen", answer)
+    monkeypatch.setattr("requests.get", get)
+    return there
 
 
-def test_prefetch_for_cifti_is_from_the_authors_and_found_by_name(monkeypatch, tmp_path):
-    save_dlabel(tmp_path / "theirs.dlabel.nii", labels_of(4), [f"7Networks_LH_Vis_{k}" for k in range(4)])
-    asked = []
-
-    def answer(url, **_):
-        asked.append(url)
-        return io.BytesIO((tmp_path / "theirs.dlabel.nii").read_bytes())
-
-    answer_in_this_process(monkeypatch, answer)
+def test_prefetch_for_cifti_is_from_the_authors_and_found_by_name(web, tmp_path):
+    names = [f"7Networks_LH_Vis_{k}" for k in range(4)]
+    web.content = save_dlabel(tmp_path / "theirs.dlabel.nii", labels_of(4), names).read_bytes()
     folder = tmp_path / "portable"
     table = prefetch_atlases(["Schaefer400"], ["fsLR"], folder)
     name = "Schaefer2018_400Parcels_7Networks_order.dlabel.nii"
-    (address,) = asked
+    (address,) = web.asked
     assert address.startswith("https://raw.githubusercontent.com/ThomasYeoLab/CBIG/")
     assert address.endswith(name)
-    digest = hashlib.sha256((tmp_path / "theirs.dlabel.nii").read_bytes()).hexdigest()
+    digest = hashlib.sha256(web.content).hexdigest()
     assert table.read_text().splitlines()[1].split("\t")[:2] == [f"tpl-fsLR/{name}", digest]
     assert prefetch_atlases(["Schaefer400"], ["fsLR"], folder) == table
-    assert len(asked) == 1, "what is there is not fetched again"
+    assert len(web.asked) == 1, "what is there is not fetched again"
     atlas = load_atlas("Schaefer400", "fsLR", [folder], cifti=True)
     assert atlas.entities == (("atlas", "Schaefer2018"), ("seg", "7n"), ("scale", "400"))
     assert atlas.networks == ("Vis",) * 4
 
 
-def test_prefetch_for_cifti_refuses_a_login_page(monkeypatch, tmp_path):
-    answer_in_this_process(monkeypatch, lambda *_, **__: io.BytesIO(b"<html>please log in</html>"))
+def test_prefetch_for_cifti_refuses_a_login_page(web, tmp_path):
+    web.content = b"<html>please log in</html>"
     with pytest.raises(DatasetError, match="login portal"):
         prefetch_atlases(["Schaefer400"], ["fsLR"], tmp_path / "a")
     assert not list((tmp_path / "a").rglob("*.nii"))
@@ -369,19 +372,106 @@ def test_merging_across_resolutions_uses_the_larger_grid(tmp_path):
 
 
 def test_merging_dlabels(tmp_path):
-    surface = BrainModelAxis.from_surface(np.arange(10), 12, "CIFTI_STRUCTURE_CORTEX_LEFT")
-    volume = BrainModelAxis.from_mask(np.ones((2, 2, 2), bool), "CIFTI_STRUCTURE_THALAMUS_LEFT", affine=AFFINE)
-    whole = surface + volume
-    specs = []
-    for name, axis, values in (("Thal", whole, [0] * 10 + [7] * 8), ("Ctx", surface, [0, 1, 1, 2, 2, 1, 1, 2, 2, 2])):
-        table = {0: ("???", (0, 0, 0, 0))} | {k: (f"{name}{k}", (1, 0, 0, 1)) for k in set(values) - {0}}
-        path = tmp_path / f"{name}.dlabel.nii"
-        nibabel.save(Cifti2Image(np.array([values], np.float32), header=(LabelAxis(["p"], [table]), axis)), path)
-        specs.append(str(path))
-    atlas = load_atlas("+".join(specs), "fsLR", cache=tmp_path / "cache", cifti=True)
+    thalamus = BrainModelAxis.from_mask(np.ones((2, 2, 2), bool), "CIFTI_STRUCTURE_THALAMUS_LEFT", affine=AFFINE)
+    vertices = cortex(range(5), range(5))
+    specs = [
+        save_dlabel(tmp_path / "Thal.dlabel.nii", [0] * 10 + [7] * 8, {7: "Thal7"}, vertices + thalamus),
+        save_dlabel(tmp_path / "Ctx.dlabel.nii", [0, 1, 1, 2, 2, 1, 1, 2, 2, 2], ["Ctx1", "Ctx2"], vertices),
+    ]
+    atlas = load_atlas("+".join(map(str, specs)), "fsLR", cache=tmp_path / "cache", cifti=True)
     assert atlas.names == ("Thal7", "Ctx1", "Ctx2")
     values = nibabel.load(atlas.image).get_fdata()[0]
     np.testing.assert_array_equal(values, [0, 2, 2, 3, 3, 2, 2, 3, 3, 3] + [1] * 8)
+
+
+# ------------------------------------------------------------------------------- what comes with the program, places
+
+
+def test_the_image_that_is_kept_is_that_of_the_template():
+    labels, affine = parcellate_grey_matter()
+    kept = gzip.decompress(builtin.IMAGE.read_bytes())
+    np.testing.assert_array_equal(np.asarray(nibabel.Nifti1Image.from_bytes(kept).dataobj), labels)
+    assert gzip.decompress(encode_image(labels, affine)) == kept
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_image_and_table_agree_with_the_atlas(space, tmp_path):
+    atlas = builtin_atlas(space, tmp_path / "new" / "cache")
+    image = nibabel.load(atlas.image)
+    assert atlas.space == space
+    assert tuple(np.unique(np.asarray(image.dataobj)))[1:] == atlas.labels == tuple(range(1, N_PARCELS + 1))
+    assert nibabel.aff2axcodes(image.affine) == ("R", "A", "S")
+    assert image.header.get_zooms() == (2, 2, 2)
+    assert len(set(atlas.names)) == atlas.n_parcels
+    rows = list(csv.DictReader(atlas.image.with_name(atlas.image.name[:-7] + ".tsv").open(), delimiter="\t"))
+    assert [(row["name"], row["network"], row["hemisphere"]) for row in rows] == list(
+        zip(atlas.names, atlas.networks, atlas.hemispheres, strict=True)
+    )
+    assert [int(row["index"]) for row in rows] == list(atlas.labels)
+
+
+def test_a_damaged_file_in_the_cache_is_replaced(tmp_path):
+    atlas = builtin_atlas(SPACES[0], tmp_path)
+    whole = atlas.image.read_bytes()
+    atlas.image.write_bytes(whole[:100])
+    builtin_atlas(SPACES[0], tmp_path)
+    assert atlas.image.read_bytes() == whole
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".gz", ".tsv"]
+
+
+UNEVEN = np.array([[-2.0, 0, 0, 90], [0, 2.5, 0, -126], [0, 0, 3.0, -72], [0, 0, 0, 1]])
+
+
+def test_a_centroid_is_the_mean_of_its_voxels_in_the_order_of_the_labels(tmp_path: Path):
+    volume = np.zeros((6, 7, 8), np.int16)
+    volume[1:3, 2, 3] = 7
+    volume[5, 5, 4:7] = 2
+    path = tmp_path / "atlas.nii.gz"
+    nibabel.save(nibabel.Nifti1Image(volume, UNEVEN), path)
+    found = parcel_centroids(path, (7, 2, 9))
+    expected = [UNEVEN @ [1.5, 2, 3, 1], UNEVEN @ [5, 5, 5, 1]]
+    np.testing.assert_allclose(found[:2], np.array(expected)[:, :3], atol=1e-12)
+    assert np.isnan(found[2]).all()
+
+
+def test_a_parcel_on_a_surface_has_no_place_and_one_of_voxels_has(tmp_path: Path):
+    mask = np.zeros((4, 4, 4), bool)
+    mask[1, 2, 1:4] = True
+    volume = BrainModelAxis.from_mask(mask, name="thalamus_left", affine=UNEVEN)
+    labels = [1, 1, 1, 1, 1, 2, 2, 2]
+    axis = cortex(range(3), range(2)) + volume
+    path = save_dlabel(tmp_path / "atlas.dlabel.nii", labels, ["cortex", "thalamus"], axis)
+    found = parcel_centroids(path, (1, 2))
+    assert np.isnan(found[0]).all()
+    np.testing.assert_allclose(found[1], (UNEVEN @ [1, 2, 2, 1])[:3])
+
+
+WHITE_MATTER = 195
+
+
+def grid_of(image):
+    return image.shape, tuple(image.affine.ravel())
+
+
+def dice(one, other):
+    return 2 * (one & other).sum() / (one.sum() + other.sum())
+
+
+@pytest.mark.parametrize("resolution", [1, 3])
+def test_tissue_is_that_of_nilearn(resolution):
+    brain, white = load_mni152_brain_mask(resolution=resolution), load_mni152_wm_template(resolution=resolution)
+    tissue, volume = template_tissue(*grid_of(brain))
+    assert dice(tissue > 0, (np.asanyarray(brain.dataobj) > 0).ravel(order="F")) > 0.98
+    assert dice(tissue == 2, (white.get_fdata() > 0.5).ravel(order="F")) > 0.88
+    assert volume == pytest.approx(load_mni152_brain_mask(resolution=1).get_fdata().sum(), rel=0.005)
+
+
+def test_the_image_is_the_one_that_its_rule_gives():
+    whole = nibabel.load(struct.MNI152_FILE_PATH)
+    intensity = np.asanyarray(whole.dataobj)[::SPACING, ::SPACING, ::SPACING]
+    tissue = (intensity > 0).astype(np.uint8) + (intensity >= WHITE_MATTER)
+    affine = whole.affine @ np.diag([SPACING, SPACING, SPACING, 1.0])
+    assert gzip.decompress(IMAGE.read_bytes()) == gzip.decompress(encode_image(tissue, affine))
 
 
 # ------------------------------------------------------------------------------------------------------ real atlases

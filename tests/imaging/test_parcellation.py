@@ -1,8 +1,9 @@
-"""Streaming parcellation of NIfTI: against closed forms, nilearn, and real label images; and every kind of damage."""
+"""Streaming parcellation of NIfTI and CIFTI: against closed forms, nilearn, real label images; and every damage."""
 
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import nibabel
@@ -13,10 +14,11 @@ from hypothesis import strategies as st
 
 from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.imaging import streaming
-from fcpower_bids.imaging.labels import resample_labels
+from fcpower_bids.imaging.labels import align_labels, resample_labels
 from fcpower_bids.imaging.parcellation import parcellate
 from fcpower_bids.imaging.streaming import MARGIN, N_SLICES, SETTLING, header_summary
 from fcpower_bids.records import Atlas
+from tests.planting.surfaces import cortex, grayordinates, save_dlabel, save_dtseries
 
 SPACE = "MNI152NLin2009cAsym"
 AFFINE = np.array([[2.0, 0, 0, -8], [0, 2, 0, -10], [0, 0, 2, -6], [0, 0, 0, 1]])
@@ -50,8 +52,11 @@ def make_labels(rng, shape=SHAPE, n_parcels=5):
 def make_atlas(path: Path, labels, affine=AFFINE, listed=None, space=SPACE) -> Atlas:
     save_image(path, labels, affine)
     listed = tuple(int(x) for x in (np.unique(labels[labels > 0]) if listed is None else listed))
-    names = tuple(f"parcel{label:03d}" for label in listed)
-    blank = ("n/a",) * len(listed)
+    return atlas_of(path, space, listed)
+
+
+def atlas_of(path: Path, space: str, listed) -> Atlas:
+    names, blank = tuple(f"parcel{label:03d}" for label in listed), ("n/a",) * len(listed)
     return Atlas((("atlas", "Toy"),), path, space, listed, names, blank, blank)
 
 
@@ -377,3 +382,64 @@ def test_mean_and_tsnr_are_those_of_the_volumes_after_the_start(files, step):
     np.testing.assert_allclose(shown.tsnr, sliced(steady.mean(-1) / steady.std(-1, ddof=1), shown.z), rtol=1e-5)
     np.testing.assert_array_equal(shown.brain, sliced(brain, shown.z))
     np.testing.assert_array_equal(shown.parcels, sliced(labels, shown.z))
+
+
+def surface_atlas(path, labels, axis=None) -> Atlas:
+    names = [f"region{label}" for label in range(1, 5)]
+    return atlas_of(save_dlabel(path, labels, names, axis), "fsLR", (1, 2, 3, 4))
+
+
+@pytest.fixture
+def surface(tmp_path, rng):
+    """A run in fsLR, an atlas of its grayordinates, its values and their labels."""
+    data = rng.normal(100, 9, (7, len(grayordinates()))).astype(np.float32)
+    labels = rng.integers(0, 5, data.shape[1])
+    bold = save_dtseries(tmp_path / "sub-1_space-fsLR_den-91k_bold.dtseries.nii", data)
+    return bold, surface_atlas(tmp_path / "toy.dlabel.nii", labels), data, labels
+
+
+def test_silent_and_broken_grayordinates_are_left_out(surface):
+    bold, atlas, data, labels = surface
+    data[:, labels == 3] = 55.0
+    first, second = np.flatnonzero(labels == 1)[:2]
+    data[4, first], data[:, second] = np.nan, np.inf
+    save_dtseries(bold, data)
+    (found,) = parcellate(bold, None, [atlas])
+    np.testing.assert_array_equal(np.isnan(found.series).all(axis=0), [False, False, True, False])
+    kept = (labels == 1) & ~np.isin(np.arange(len(labels)), [first, second])
+    np.testing.assert_allclose(found.series[:, 0], data[:, kept].astype(float).mean(axis=1), rtol=1e-14)
+    np.testing.assert_allclose(found.coverage, [kept.sum() / np.sum(labels == 1), 1, 0, 1])
+
+
+def test_an_atlas_with_medial_wall_and_without_subcortex_is_matched_by_vertex(tmp_path, surface, rng):
+    """As published fs_LR 32k parcellations are: all vertices of both surfaces, no volume."""
+    bold, _, data, _ = surface
+    labels = rng.integers(1, 5, 80)
+    whole = surface_atlas(tmp_path / "whole.dlabel.nii", labels, cortex(range(40), range(40)))
+    (found,) = parcellate(bold, None, [whole])
+    on_run = np.concatenate([labels[:36], labels[40 + 4 :], np.zeros(data.shape[1] - 72, int)])
+    expected = np.stack([data[:, on_run == k].astype(float).mean(axis=1) for k in (1, 2, 3, 4)], axis=1)
+    np.testing.assert_allclose(found.series, expected, rtol=1e-14)
+    share = [np.sum(on_run == k) / np.sum(labels == k) for k in (1, 2, 3, 4)]
+    np.testing.assert_allclose(found.coverage, share)
+
+
+def test_equal_length_is_not_equal_order(rng):
+    labels = rng.integers(1, 9, 60)
+    moved = align_labels(labels, cortex(range(30), range(30)), cortex(range(2, 32), range(2, 32)))
+    np.testing.assert_array_equal(moved[:28], labels[2:30])
+    np.testing.assert_array_equal(moved[28:30], 0)
+
+
+def test_kinds_do_not_mix(run, surface):
+    with pytest.raises(RecordingError, match="CIFTI but the atlas"):
+        parcellate(surface[0], None, [replace(run[2], space="fsLR")])
+    with pytest.raises(RecordingError, match="NIfTI but the atlas"):
+        parcellate(run[0], None, [replace(surface[1], space=SPACE)])
+
+
+def test_a_truncated_dtseries(surface):
+    bold, atlas, *_ = surface
+    bold.write_bytes(bold.read_bytes()[:-10])
+    with pytest.raises(RecordingError, match="truncated"):
+        parcellate(bold, None, [atlas])

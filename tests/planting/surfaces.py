@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import nibabel
@@ -16,13 +17,17 @@ TR = 2.0
 VERTICES = 40
 
 
+def cortex(left: range = range(36), right: range = range(4, VERTICES)) -> BrainModelAxis:
+    """Vertices of two hemispheres; those that are missing are the medial wall."""
+    axis = BrainModelAxis.from_surface(np.array(left), VERTICES, "CIFTI_STRUCTURE_CORTEX_LEFT")
+    return axis + BrainModelAxis.from_surface(np.array(right), VERTICES, "CIFTI_STRUCTURE_CORTEX_RIGHT")
+
+
 def grayordinates() -> BrainModelAxis:
     """Two hemispheres with a medial wall, and a thalamus."""
     inside = np.zeros((6, 5, 4), bool)
     inside[1:4, 1:4, 1:3] = True
-    axis = BrainModelAxis.from_surface(np.arange(0, 36), VERTICES, "CIFTI_STRUCTURE_CORTEX_LEFT")
-    axis += BrainModelAxis.from_surface(np.arange(4, 40), VERTICES, "CIFTI_STRUCTURE_CORTEX_RIGHT")
-    return axis + BrainModelAxis.from_mask(inside, "CIFTI_STRUCTURE_THALAMUS_LEFT", affine=np.diag([2.0, 2, 2, 1]))
+    return cortex() + BrainModelAxis.from_mask(inside, "CIFTI_STRUCTURE_THALAMUS_LEFT", affine=np.diag([2.0, 2, 2, 1]))
 
 
 def labels_of(n_parcels: int) -> np.ndarray:
@@ -30,18 +35,22 @@ def labels_of(n_parcels: int) -> np.ndarray:
     return np.arange(len(grayordinates())) // 9 % (n_parcels + 1)
 
 
-def save_dtseries(path: Path, data: np.ndarray) -> Path:
+def save_dtseries(path: Path, data: np.ndarray, axis: BrainModelAxis | None = None, tr: float = TR) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    axes = (SeriesAxis(0, TR, len(data), unit="SECOND"), grayordinates())
+    axes = (SeriesAxis(0, tr, len(data), unit="SECOND"), axis or grayordinates())
     nibabel.save(Cifti2Image(data.astype(np.float32), header=axes), path)
     return path
 
 
-def save_dlabel(path: Path, labels: np.ndarray, names: list[str]) -> Path:
+def save_dlabel(
+    path: Path, labels: Sequence[int], names: list[str] | dict[int, str], axis: BrainModelAxis | None = None
+) -> Path:
+    """Write labels with their names, which are those of 1, 2, ... where they are a list."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    table = {0: ("???", (0, 0, 0, 0))} | {label: (name, (1, 0, 0, 1)) for label, name in enumerate(names, 1)}
-    axes = (LabelAxis(["parcels"], [table]), grayordinates())
-    nibabel.save(Cifti2Image(labels[None].astype(np.float32), header=axes), path)
+    named = names if isinstance(names, dict) else dict(enumerate(names, 1))
+    table = {0: ("???", (0, 0, 0, 0))} | {label: (name, (1, 0, 0, 1)) for label, name in named.items()}
+    axes = (LabelAxis(["parcels"], [table]), axis or grayordinates())
+    nibabel.save(Cifti2Image(np.array([labels], np.float32), header=axes), path)
     return path
 
 
