@@ -68,7 +68,7 @@ COPY --from=deps /opt/slim /opt/fcpower
 # HOME and caches lie in /tmp: the one folder that any user can write to when the root is read-only.
 ENV PATH=/opt/fcpower/bin:/usr/local/bin:/usr/bin:/bin \
     HOME=/tmp XDG_CACHE_HOME=/tmp/.cache TORCHINDUCTOR_CACHE_DIR=/tmp/.torch \
-    TEMPLATEFLOW_HOME=/opt/templateflow \
+    TEMPLATEFLOW_HOME=/opt/templateflow TEMPLATEFLOW_AUTOUPDATE=0 \
     NO_ET=1 NIPYPE_NO_ET=1 HF_HUB_DISABLE_TELEMETRY=1 \
     OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 \
     PYTHONSAFEPATH=1 IS_DOCKER_8395080871=1

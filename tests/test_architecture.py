@@ -16,7 +16,7 @@ from fcpower_bids.schema import TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "fcpower_bids"
-HEAVY = ("torch", "nipype", "nilearn", "bids", "sklearn", "pandas", "matplotlib", "PIL", "nibabel")
+HEAVY = ("torch", "nipype", "nilearn", "bids", "sklearn", "pandas", "matplotlib", "PIL", "nibabel", "templateflow")
 HEAVY += ("scipy", "numpy")
 PARTICIPANT = """
 from importlib import import_module

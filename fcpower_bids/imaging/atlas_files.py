@@ -1,7 +1,8 @@
 """Files of atlases: names, declared short names, tables of parcels, and label images of TemplateFlow by their names.
 
-The latter are in its folder, else in its archive. Its client is not used: importing any part of it fills
-``TEMPLATEFLOW_HOME`` with 2,600 empty files, and it writes downloads in place.
+The latter are in its folder, else its client fetches them in a process of its own: importing any part of the client
+fills ``TEMPLATEFLOW_HOME`` with 2,600 empty files, and it writes downloads in place. So this module is also a program
+that fetches a file into a scratch folder, from which it is taken when it is whole.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import csv
 import json
 import os
 import re
+import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.records import Entities, space_of
@@ -327,10 +330,10 @@ def _read_rows(path: Path) -> list[dict[str, str]]:
 ARCHIVE = "https://templateflow.s3.amazonaws.com"
 RESOLUTIONS = ("02", "01")
 CHECKSUMS = "checksums.tsv"
-LACKING = (403, 404)
-"""What an archive answers that has no file of a name."""
-SECONDS = (10.0, 60.0)
-"""How long to wait for a connection, and for the next part of a file."""
+LACKS = 3
+"""Exit code of the program where the archive has none of the files."""
+SECONDS = 120.0
+"""The client unpacks and indexes its list of files first, which takes some seconds of processing."""
 MAGIC = {"gz": b"\x1f\x8b", "nii": b"\x1c\x02\x00\x00"}
 """How a compressed file and a NIfTI-2 (CIFTI) file begin."""
 
@@ -369,7 +372,7 @@ def prefetch_files(
         paths.append(path := folder / "tpl-fsLR" / address.rpartition("/")[2])
         if not path.is_file():
             try:
-                write_bytes(path, _fetch([address])[1])
+                write_bytes(path, _fetch([address], "")[1])
             except OSError as error:
                 raise DatasetError(
                     f"{address} could not be fetched ({error}): download it on a machine with network and put it into "
@@ -395,7 +398,7 @@ def _obtain(names: Sequence[str], space: str, folders: Sequence[Path], also_in: 
             if path.is_file() and path.stat().st_size > 0:  # the client's stubs are empty files
                 return path
     try:
-        name, content = _fetch([f"{ARCHIVE}/{below}/{name}" for name in names])
+        name, content = _fetch(names, space)
         for folder in folders[:-1]:  # the first that can be written
             with suppress(OSError):
                 return write_bytes(folder / below / name, content)
@@ -409,18 +412,58 @@ def _obtain(names: Sequence[str], space: str, folders: Sequence[Path], also_in: 
     )
 
 
-def _fetch(addresses: Sequence[str]) -> tuple[str, bytes]:
-    """Fetch the first of the files that there is; return its name with its content. Raises OSError."""
+def _fetch(names: Sequence[str], space: str) -> tuple[str, bytes]:
+    """Fetch the first of the names that TemplateFlow has, or an address; return its name with its content."""
     if os.environ.get("FCPOWER_OFFLINE", "").lower() not in ("", "0", "false", "no", "off"):
         raise OSError("FCPOWER_OFFLINE is set")
-    import requests  # takes longer than all else here
+    with tempfile.TemporaryDirectory(prefix="templateflow-") as scratch:
+        words = [sys.executable, "-m", "fcpower_bids.imaging.atlas_files", ARCHIVE, space, *names]
+        home = {"TEMPLATEFLOW_HOME": scratch, "TEMPLATEFLOW_AUTOUPDATE": "0", "TEMPLATEFLOW_USE_DATALAD": "0"}
+        try:
+            ended = subprocess.run(
+                words, env={**os.environ, **home}, capture_output=True, text=True, timeout=SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"no answer within {SECONDS:g} s") from None
+        if ended.returncode == LACKS:
+            raise OSError("TemplateFlow has no such file")
+        if ended.returncode:
+            raise OSError((ended.stderr.strip().splitlines() or ["the TemplateFlow client ended without a word"])[-1])
+        path = Path(ended.stdout.splitlines()[-1])
+        content = path.read_bytes()
+        if not content or not content.startswith(MAGIC.get(path.suffix[1:], b"")):
+            raise OSError("the answer is not the file, perhaps the page of a login portal")
+        return path.name, content
 
-    for address in addresses:
-        answer = requests.get(address, timeout=SECONDS)
-        if answer.status_code not in LACKING:
-            break
-    if answer.status_code != requests.codes.ok:
-        raise OSError(f"{address} is answered with {answer.status_code} {answer.reason}")
-    if not answer.content or not answer.content.startswith(MAGIC.get(address.rpartition(".")[2], b"")):
-        raise OSError("the answer is not the file, perhaps the page of a login portal")
-    return address.rpartition("/")[2], answer.content
+
+def main(arguments: Sequence[str]) -> int:
+    """Fetch the first of the names that there is, or an address, and print where it is; return the exit code."""
+    archive, template, *names = arguments
+    if not template:
+        from urllib.request import urlopen  # takes longer than all else here
+
+        path = Path(os.environ["TEMPLATEFLOW_HOME"], names[0].rpartition("/")[2])
+        with urlopen(names[0], timeout=SECONDS) as response:
+            write_bytes(path, response.read())
+        sys.stdout.write(f"{path}\n")
+        return 0
+    # here alone: it fills the home of TemplateFlow
+    from templateflow.client import TemplateFlowClient
+
+    template, _, cohort = template.partition("_cohort-")
+    client = TemplateFlowClient(autoupdate=False, s3_root=archive)
+    known: dict[str, Any] = {"suffix": "dseg"} | ({"cohort": cohort} if cohort else {})
+    listed = {path.name for path in client.ls(template, **known)}
+    name = next((name for name in names if name in listed), "")
+    if not name:
+        return LACKS
+    stem, _, extension = name.partition(".")
+    labels = dict(part.split("-", 1) for part in stem.split("_") if "-" in part)
+    query: dict[str, Any] = {"atlas": labels.get("atlas"), "desc": labels.get("desc"), "extension": f".{extension}"}
+    query["resolution"] = int(labels["res"]) if "res" in labels else None
+    sys.stdout.write(f"{client.get(template, **known, **query)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
