@@ -212,27 +212,24 @@ def _load_site(site: str, folder: Path, settings: Settings, scanned: Scanned) ->
     return replace(phenotypes, frame=frame, rows=rows, notes=tuple(f"{site}: {note}" for note in phenotypes.notes))
 
 
-OF_SITES = f"The column '{SITE}' has the names of --derivatives: call a column of scanners otherwise."
-
-
 def _unite(phenotypes: Sequence[Phenotypes], sites: Collection[str]) -> Phenotypes:
-    # a column of this name within a dataset is of its scanners, of which two datasets may call two alike
-    frames = [
-        of_site.frame.assign(**{SITE: site}) if len(sites) > 1 or SITE not in of_site.frame else of_site.frame
-        for site, of_site in zip(sites, phenotypes, strict=True)
-    ]
-    replaced = any(set(before.frame.get(SITE, ())) - {site} for site, before in zip(sites, phenotypes, strict=True))
+    frames, conflicts, several = list[pd.DataFrame](), dict[str, str](), len(sites) > 1
+    notes = [note for of_site in phenotypes for note in of_site.notes]
+    for site, of_site in zip(sites, phenotypes, strict=True):
+        conflicts |= of_site.conflicts
+        # a column of this name within a dataset is of its scanners, of which two datasets may call two alike
+        is_replaced = several or SITE not in of_site.frame
+        frames.append(of_site.frame.assign(**{SITE: site}) if is_replaced else of_site.frame)
+        if several and set(of_site.frame.get(SITE, ())) - {site}:
+            notes.append(f"{site}: the column '{SITE}' has the name of --derivatives; call that of scanners otherwise.")
+    if several:
+        conflicts.pop(SITE, None)
     return Phenotypes(
         pd.concat(frames),
         tuple(dict.fromkeys(name for of_site in phenotypes for name in of_site.defaults)),
-        {
-            name: why
-            for of_site in phenotypes
-            for name, why in of_site.conflicts.items()
-            if name != SITE or len(sites) < 2
-        },
+        conflicts,
         tuple(row for of_site in phenotypes for row in of_site.rows),
-        (*(note for of_site in phenotypes for note in of_site.notes), *[OF_SITES] * replaced),
+        tuple(notes),
     )
 
 

@@ -56,8 +56,8 @@ def find_in_training(card: ModelCard, dataset: str, subject: str) -> str:
     """Say whether a person was in the training of a model; nobody knows it of a dataset without a name."""
     if not (card.trained_on and dataset):
         return UNKNOWN
-    person = person_digest(card.corpus_sha256, dataset, subject)
-    return TRAINED if person in card.trained_on else HELD_OUT if person in card.held_out else NO
+    names = {person_digest(card.corpus_sha256, name, subject) for name in dataset.split()}
+    return TRAINED if names & {*card.trained_on} else HELD_OUT if names & {*card.held_out} else NO
 
 
 logger = logging.getLogger(__name__)

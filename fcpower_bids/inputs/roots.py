@@ -143,10 +143,14 @@ ACCESSION = re.compile(r"(?i)openneuro[./](ds\d{6})\b")
 
 
 def dataset_identity(bids_dir: Path) -> str:
-    """Return one word for a dataset: its DOI, else Name and a digest."""
-    return next(
-        (identity for description in _descriptions(bids_dir.absolute()) for identity in _names(description)), ""
-    )
+    """Return one word for a dataset: its DOI, else Name and a digest; empty where its description has neither."""
+    return dataset_names(bids_dir).partition(" ")[0]
+
+
+def dataset_names(bids_dir: Path) -> str:
+    """Return all words by which a dataset can be known, that of `dataset_identity` first: a DOI may come later."""
+    names = (name for description in _descriptions(bids_dir.absolute()) for name in _names(description))
+    return " ".join(dict.fromkeys(names))
 
 
 def _descriptions(folder: Path) -> Iterator[Mapping[str, Any]]:

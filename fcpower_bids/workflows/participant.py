@@ -26,7 +26,7 @@ from fcpower_bids.cohort.recordings import (
     write_recordings,
 )
 from fcpower_bids.errors import DatasetError, Incomplete, UsageError
-from fcpower_bids.inputs.roots import dataset_identity, derivative_roots
+from fcpower_bids.inputs.roots import dataset_names, derivative_roots
 from fcpower_bids.outputs.dataset import (
     QUALITY,
     copy_atlas,
@@ -195,7 +195,7 @@ def _run(jobs: Sequence[Job], settings: Settings, datasets: dict[str, Path], wor
         from fcpower_bids.workflows import recording as steps  # loads nipype
     # before anything is removed, since it may be refused
     runner = None if settings.run.use_plugin is None else steps.make_runner(settings.run.use_plugin)
-    dataset = dataset_identity(settings.bids_dir)
+    dataset = dataset_names(settings.bids_dir)
     earlier = [_forget(job, settings, dataset) for job in todo.values()]
     names, theirs, ended, wait, fruitless = list(todo), list[str](), set[str](), False, 0
     if runner is not None:

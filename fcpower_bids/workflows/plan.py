@@ -17,7 +17,7 @@ from fcpower_bids.imaging.cleaning import foresee_volumes
 from fcpower_bids.imaging.confounds import load_strategy
 from fcpower_bids.imaging.parcellation import check_request
 from fcpower_bids.inputs.discover import Discovery, find_recordings
-from fcpower_bids.inputs.roots import dataset_identity
+from fcpower_bids.inputs.roots import dataset_names
 from fcpower_bids.outputs.dataset import check_dataset, output_folder
 from fcpower_bids.outputs.status import (
     DONE,
@@ -197,7 +197,7 @@ def _judge_all(jobs: Sequence[Job], settings: Settings) -> list[Job | Status]:
 
 def _judge_block(number: int, jobs: Sequence[Job], settings: Settings) -> tuple[int, list[Job | Status]]:
     """Say what will become of the recordings of one block; its number comes back with it."""
-    dataset = dataset_identity(settings.bids_dir)
+    dataset = dataset_names(settings.bids_dir)
     return number, [_judge(job, settings, dataset) for job in jobs]
 
 

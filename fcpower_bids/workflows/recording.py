@@ -24,7 +24,7 @@ from nipype.pipeline.plugins.base import PluginBase
 
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas import describe_atlas
-from fcpower_bids.inputs.roots import dataset_identity
+from fcpower_bids.inputs.roots import dataset_names
 from fcpower_bids.interfaces.nodes import Bandpass, Connectivity, Parcellate, Power, Sink, Transform, choices_of
 from fcpower_bids.outputs.recording import Written, conclude_recording
 from fcpower_bids.outputs.status import (
@@ -153,7 +153,7 @@ def process_recording(
     with lock(output / LOCKS / name, wait) as is_free:
         if not is_free:
             return name, ELSEWHERE
-        dataset = dataset_identity(settings.bids_dir)
+        dataset = dataset_names(settings.bids_dir)
         if is_finished(output, recording, atlases, settings.method, dataset):
             return name, FINISHED
         configure_nipype(output / "logs" / "crashes", settings.run.debug)

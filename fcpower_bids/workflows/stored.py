@@ -13,7 +13,7 @@ from fcpower_bids.cohort.inclusion import Connectome
 from fcpower_bids.cohort.recordings import selected_of
 from fcpower_bids.encoders import embed_recording, embedding_label, open_encoder
 from fcpower_bids.errors import DatasetError, Incomplete, RecordingError, UsageError
-from fcpower_bids.inputs.roots import dataset_identity, output_folders
+from fcpower_bids.inputs.roots import dataset_names, output_folders
 from fcpower_bids.outputs.dataset import TIMESERIES, bids_uri
 from fcpower_bids.outputs.status import (
     FAILED,
@@ -115,7 +115,7 @@ def _embed(connectome: Connectome, encoder: Any, label: str, settings: Settings)
     """Embed one series and write vector and sidecar, unless they are there: made by this encoder from this series."""
     series = series_file(connectome.beside(TIMESERIES))
     target = connectome.beside(Output("embedding", (("desc", label),)))
-    person = dataset_identity(settings.bids_dir), connectome.participant
+    person = dataset_names(settings.bids_dir), connectome.participant
     stated = {OF_SERIES: known_digest(series), OF_DATASET: person[0]}  # which a node does not state
     about = {**encoder.provenance(settings.method.encoder_read), **stated}
     if target.is_file() and target.with_suffix(".json").is_file():

@@ -12,9 +12,10 @@ import zipfile
 import pandas as pd
 import pytest
 
+from fcpower_bids.encoders.checkpoints import ModelCard, find_in_training, people_digests
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.atlas import builtin_atlas
-from fcpower_bids.inputs.roots import dataset_identity
+from fcpower_bids.inputs.roots import dataset_identity, dataset_names
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.schema import read_spreadsheet
 from tests.pretrain.conftest import made_recordings
@@ -43,6 +44,16 @@ def test_a_name_of_two_datasets_is_told_apart_by_what_describes_them(tmp_path):
     other = describe(tmp_path / "c" / "fmriprep", Name="Study", Authors=["B"], BIDSVersion="1.6.0")
     assert dataset_identity(one) == dataset_identity(again) != dataset_identity(other)
     assert dataset_identity(one).startswith("Study-")
+
+
+def test_people_of_a_training_are_known_also_after_their_dataset_got_a_doi(tmp_path):
+    about = {"Name": "Study", "Authors": ["A"]}
+    before = dataset_identity(describe(tmp_path, **about))
+    card = ModelCard(("P1",), corpus_sha256="x", trained_on=people_digests("x", [(before, "sub-01")]))
+    names = dataset_names(describe(tmp_path, **about, DatasetDOI="10.5281/zenodo.12"))
+    assert names.split() == ["10.5281-zenodo.12", before]
+    assert find_in_training(card, names, "sub-01") == "trained"
+    assert find_in_training(card, names, "sub-02") == "no"
 
 
 def test_a_derivative_is_known_by_the_dataset_it_was_made_of(tmp_path):
