@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from io import StringIO
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +21,7 @@ from fcpower_bids.inputs.sources import drop
 from fcpower_bids.outputs.dataset import order_entities, parse_name
 from fcpower_bids.outputs.tables import program_names, read_json
 from fcpower_bids.records import Entities
-from fcpower_bids.schema import read_spreadsheet
+from fcpower_bids.schema import table_fault
 
 Read = tuple[NDArray[np.float64], tuple[str, ...]]
 """Values, and the names of the columns; no names where the file has none."""
@@ -349,15 +351,27 @@ def _quality_tables(
     if not layout.quality:
         return
     pattern = re.compile(f"(?:.*/)?{layout.quality['pattern']}")
-    for name in filter(pattern.fullmatch, files):
-        sheet = read_spreadsheet(root / name)
-        if len(sheet.rows) == 1:
-            cells, figures = dict(zip(sheet.names, sheet.rows[0], strict=True)), dict[str, float]()
-            for fact in ("mean_fd", "volumes", "seconds", "repetition_time"):
-                column = next((column for column in layout.quality.get(fact, ()) if column in cells), "")
-                if math.isfinite(value := number_of(cells.get(column))):
-                    figures[fact] = value
-            yield frozenset(drop(parse_name(Path(name).name)[0], ("desc", "den", "res"))), figures
+    for name in files:
+        if pattern.fullmatch(name) is None:
+            continue
+        path = root / name
+        try:
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                text = file.read()
+            if "\0" in text:  # else no name of a column would be known, and motion be missing
+                raise csv.Error("it holds null bytes")
+            rows = list(csv.DictReader(StringIO(text, newline=""), delimiter="," if name.endswith(".csv") else "\t"))
+        except (UnicodeDecodeError, csv.Error) as error:
+            fault = table_fault(path) or f"cannot be read as a table ({error}): copy it again"
+            raise DatasetError(f"{path} {fault}.") from error
+        entities = drop(parse_name(path.name)[0], ("desc", "den", "res"))
+        figures: dict[str, float] = {}
+        for fact in ("mean_fd", "volumes", "seconds", "repetition_time"):
+            named = [rows[0][column] for column in layout.quality.get(fact, ()) if column in rows[0]] if rows else []
+            if named and math.isfinite(number_of(named[0])):
+                figures[fact] = number_of(named[0])
+        if len(rows) == 1:
+            yield frozenset(entities), figures
 
 
 def _most_specific(recording: Offered, tables: Sequence[tuple[frozenset[Any], T]]) -> T | None:
