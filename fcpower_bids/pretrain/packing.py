@@ -274,17 +274,14 @@ class _Pack:
         return {key: str(metadata.get(key) or "n/a") for key in TEXT_COLUMNS} | kept
 
     def forget(self, sources: Sequence[Source], there: Collection[str]) -> None:
-        """Leave out what came from these outputs and is not there any more."""
+        """Leave out what came from these outputs and is not there any more, also where their dataset was renamed."""
         places = {(facts["dataset"], facts["place"]) for facts, _ in sources}
-        called = {(facts["id"].partition("/")[2], facts["place"], facts["source"]) for facts, _ in sources}
+        files = {(facts["id"].partition("/")[2], facts["place"], facts["source"]) for facts, _ in sources}
+        for name, row in self.rows.items():
+            if row["source"] != "n/a" and (name.partition("/")[2], row["place"], row["source"]) in files:
+                places.add((row["dataset"], row["place"]))
         gone = [
-            name
-            for name, row in self.rows.items()
-            if name not in there
-            and (
-                (row["dataset"], row["place"]) in places  # or its dataset was called otherwise
-                or (name.partition("/")[2], row["place"], row["source"]) in called
-            )
+            name for name, row in self.rows.items() if (row["dataset"], row["place"]) in places and name not in there
         ]
         for name in gone:
             del self.rows[name]

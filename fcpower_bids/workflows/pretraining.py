@@ -76,7 +76,7 @@ def _dry_run(settings: Settings, corpus: Path) -> int:
         say(f"Training {_in_words(pretrain_config(settings))}", settings)
     if not _is_whole(corpus, settings):
         with untouched(settings) as choices:
-            _pack(choices, corpus)
+            _pack(choices, corpus, settings.output_dir)
     return 0
 
 
@@ -214,8 +214,11 @@ def _is_whole(corpus: Path, settings: Settings) -> bool:
     return True
 
 
-def _pack(settings: Settings, corpus: Path) -> Any:
-    """Pack the series of this dataset, and refuse a corpus with people of it who are not chosen now."""
+def _pack(settings: Settings, corpus: Path, place: Path | None = None) -> Any:
+    """Pack the series of this dataset, and refuse a corpus with people of it who are not chosen now.
+
+    `place`: the output folder of which that of the settings is a copy.
+    """
     from fcpower_bids.pretrain.packing import pack_corpus
 
     check_input_folder(settings.bids_dir)
@@ -241,7 +244,7 @@ def _pack(settings: Settings, corpus: Path) -> Any:
         raise UsageError(f"{many} written: {', '.join(atlases)}. Choose one with --atlas.")
     (atlas,) = match
     chosen = {label.removeprefix("sub-") for label in settings.inputs.participant_label}
-    sources = _sources(settings, door, atlas, dataset, corpus)
+    sources = _sources(settings, door, atlas, dataset, corpus, place or settings.output_dir)
     there = {facts["subject"] for facts, _ in sources}
     if absent := sorted(chosen - there):
         raise DatasetError(f"{settings.output_dir} has no series of sub-{absent[0]}: {label_remedy(absent[0], there)}")
@@ -295,7 +298,7 @@ def _atlases(door: Selected, output_dir: Path) -> set[str]:
     raise DatasetError(f"There are no cleaned series in {output_dir}. Run the participant level on it first.")
 
 
-def _sources(settings: Settings, door: Selected, atlas: str, dataset: str, corpus: Path) -> list[Any]:
+def _sources(settings: Settings, door: Selected, atlas: str, dataset: str, corpus: Path, place: Path) -> list[Any]:
     """Series for the corpus, and what left it, with what the dataset says of families and sites."""
     from fcpower_bids.pretrain.packing import find_series
 
@@ -329,4 +332,4 @@ def _sources(settings: Settings, door: Selected, atlas: str, dataset: str, corpu
             raise DatasetError(sentence)
         say(f"Of the corpus: {sentence}", settings)  # the column may be that of the probe
     terms = dataset_terms(settings.bids_dir)
-    return list(find_series(paths, settings.output_dir, dataset, corpus, **labels, terms=terms))
+    return list(find_series(paths, place, dataset, corpus, **labels, terms=terms))
