@@ -9,16 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
@@ -39,7 +41,7 @@ from fcpower_bids.core.connectome import (
 from fcpower_bids.core.edges import edge_count, vectorise_edges
 from fcpower_bids.encoders.checkpoints import resolved
 from fcpower_bids.errors import DatasetError, FcPowerError
-from fcpower_bids.parallel import call_alone
+from fcpower_bids.parallel import begin_worker
 from fcpower_bids.store import atomic, digest_of, load_json, stored_path
 
 Indices = NDArray[np.intp]
@@ -142,11 +144,16 @@ def teacher_kernel(
 ) -> NDArray[np.float32]:
     """K = Z Z' (n, n), products in double precision; a process has two blocks of `size` vectors in memory at a time."""
     K, starts = np.empty((n, n), np.float32), range(0, n, size)
-    calls = (delayed(call_alone)(_kernel_rows, start, block, n, size) for start in starts)
-    rows = Parallel(min(n_processes, len(starts)), return_as="generator")(calls)
-    for start, part in zip(starts, tqdm(rows, "teacher kernel", len(starts), disable=None, delay=3), strict=True):
-        K[start : start + size, start:] = part
-        K[start:, start : start + size] = part.T
+    n_processes = min(n_processes, len(starts))
+    with ExitStack() as opened:
+        each: Callable[..., Iterable[NDArray[np.float32]]] = map
+        if n_processes > 1:
+            pool = ProcessPoolExecutor(n_processes, get_context("forkserver"), initializer=begin_worker)
+            each = opened.enter_context(pool).map
+        rows = each(partial(_kernel_rows, block, n, size), starts)
+        for start, part in zip(starts, tqdm(rows, "teacher kernel", len(starts), disable=None, delay=3), strict=True):
+            K[start : start + size, start:] = part
+            K[start:, start : start + size] = part.T
     np.fill_diagonal(K, 1.0)
     return K
 

@@ -7,21 +7,23 @@ import json
 import logging
 import math
 import re
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.connectome import ParcelError, standardise
 from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, RecordingError, Unfit, UsageError
-from fcpower_bids.parallel import call_alone
+from fcpower_bids.parallel import begin_worker
 from fcpower_bids.pretrain import corpus as stored
 from fcpower_bids.pretrain.corpus import FACTS, FORMAT, KERNEL, TABLE, TEXT_COLUMNS, UNTOLD, teacher_vector_and_rank
 from fcpower_bids.schema import EXACT, SERIES_VOLUMES
@@ -34,6 +36,8 @@ SHARD_VOLUMES = 1 << 20
 """Timepoints per shard file: 0.94 GB of series at 450 parcels."""
 SHARD_RECORDINGS = 1024
 """Recordings per shard file: 0.41 GB of teacher vectors at 450 parcels."""
+AHEAD = 4
+"""Recordings per process that may wait for the one before them: bounds memory."""
 SUFFIX = "_stat-mean_timeseries"
 WITHIN = "within"
 """Place of the outputs that hold the corpus."""
@@ -167,11 +171,20 @@ def prepare(source: Source, alpha: float, known: str | None = None) -> Prepared:
 
 
 def prepare_all(
-    sources: Sequence[Source], alpha: float, known: Mapping[str, str], n_processes: int
+    sources: Iterable[Source], alpha: float, known: Mapping[str, str], n_processes: int
 ) -> Iterator[Prepared]:
     """Prepare recordings in processes of their own; they come back in their order."""
-    calls = (delayed(call_alone)(prepare, source, alpha=alpha, known=known.get(source[0]["id"])) for source in sources)
-    yield from Parallel(n_processes, return_as="generator")(calls)
+    if n_processes == 1:
+        yield from (prepare(source, alpha, known.get(source[0]["id"])) for source in sources)
+        return
+    with ProcessPoolExecutor(n_processes, get_context("forkserver"), initializer=begin_worker) as pool:
+        waiting: deque[Future[Prepared]] = deque()
+        for source in sources:
+            waiting.append(pool.submit(prepare, source, alpha, known.get(source[0]["id"])))
+            if len(waiting) > AHEAD * n_processes:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def pack_corpus(
@@ -202,7 +215,7 @@ def pack_corpus(
         return pd.DataFrame(pack.rows.values(), columns=list(TEXT_COLUMNS))
     known = {name: row["sha256"] for name, row in pack.rows.items()}
     with tqdm(disable=None, desc="packing", unit="recording") as bar:
-        for prepared in prepare_all(list(pack.fresh(sources)), alpha, known, n_processes):
+        for prepared in prepare_all(pack.fresh(sources), alpha, known, n_processes):
             pack.add(prepared)
             bar.update()
     pack.flush()
