@@ -139,9 +139,9 @@ def load_cohort(settings: Settings) -> Cohort:
     rows += columns.rows
     if several := sum(len(scan) > 1 for scan in scans):
         notes.append(f"Scans of several runs: {several}, combined by '{combination_of(settings)}' (--preset).")
-    repeated = table["participant_id"].duplicated(keep=False)
-    if repeated.any() and not all(run.quality.volumes > 0 for scan in scans for run in scan):
-        notes.append("The volumes of some scans are not known: where people have several, all of these weigh the same.")
+    repeated = zip(table["participant_id"].duplicated(keep=False), scans, strict=True)
+    if not all(run.quality.volumes > 0 for is_repeated, scan in repeated if is_repeated for run in scan):
+        notes.append("Of people with several scans the volumes of some are not known: all of theirs weigh the same.")
     reference, about_reference = _read_reference(chosen, parcels, {*edges.contents}, settings)
     notes += [*about_reference, *facts.notes, *about_folds, *about_series]
     notes += [*phenotypes.notes, *columns.notes, *describe_sets(settings.group)]

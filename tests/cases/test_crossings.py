@@ -400,3 +400,16 @@ def test_who_leaves_the_list_leaves_the_corpus(tmp_path):
     assert "9 recordings of 9 people" in found.err
     kept = table(folder / "out" / "corpus" / "recordings.tsv")["subject"]
     assert sorted(kept) == [name.removeprefix("sub-") for name in PEOPLE[3:12]]
+
+
+@pytest.mark.parametrize("kind", ["series", "matrix"])
+def test_scans_of_unknown_length_weigh_the_same_and_that_is_said(kind, tmp_path):
+    folder = write_series(tmp_path, PEOPLE[:6], sessions=("1", "2"))
+    rows = pd.read_csv(folder / "list.tsv", sep="\t")
+    if kind == "matrix":
+        for name in rows["path"]:
+            np.save(folder / name, np.corrcoef(np.load(folder / name).T))
+        rows.assign(kind=kind).to_csv(folder / "list.tsv", sep="\t", index=False)
+    found = group(folder, quick=(*QUICK, "--analyses", "check"))
+    assert found.code == 0
+    assert ("the volumes of some are not known" in found.err) is (kind == "matrix")
