@@ -391,8 +391,8 @@ class RunFolder:
         state = _state(folder)
         if state["fingerprint"] != self.fingerprint:
             raise UsageError(
-                f"{self.path} holds a run with other choices, another number of steps or another corpus; remove it or "
-                "give another folder."
+                f"{self.path} holds a run with other choices, another number of steps, another corpus or version; "
+                "remove it or give another folder."
             )
         indices = {name: i for i, (name, _) in enumerate(model.named_parameters())}
         moments: dict[int, dict[str, Tensor]] = {}

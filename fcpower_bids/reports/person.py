@@ -245,8 +245,8 @@ def _summary(accounts: Sequence[Account], dull: tuple[str, ...], everyone: list[
         for row in account.quality or nothing:
             address = f"#{account.name}-{numbers.get(row['atlas'], 0)}"
             place = 1 + sum(fd < row["mean_fd"] for fd in everyone)
-            known = state.startswith(WORDS[DONE]) and row["mean_fd"] == row["mean_fd"]
-            among = Cell(f"{place} of {len(everyone)}" if known else "not used", place if known else "n/a")
+            known = account.status.state == DONE and not math.isnan(row["mean_fd"])
+            among = Cell(f"{place} of {len(everyone)}" if known else "n/a", place if known else "n/a")
             first = Cell(name, name, address), Cell(dataset.short_name(row["atlas"])), Cell(state), *[among] * placed
             values = _figures(account, [row]) if account.quality else [""] * len(FIGURES)
             rows.append((*first, *(Cell(value, value) for value in values)))
