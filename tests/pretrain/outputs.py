@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,6 +20,7 @@ from fcpower_bids.errors import Unproven
 from fcpower_bids.pretrain import engine
 from fcpower_bids.pretrain.corpus import LICENCES, OWNERS, RECORDINGS, TEACHERS, WINDOWS, open_pack, stored_vector
 from fcpower_bids.pretrain.engine import PretrainConfig, on_all_processes
+from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.pretrain.train import Pretrained, train
 from tests.command import main
 
@@ -96,6 +99,18 @@ def write_public(pack: Path, folder: Path, window: int = 20) -> None:
     for name, content in {RECORDINGS: names.tolist(), LICENCES: licences}.items():
         (folder / name).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     (folder / "parcels.txt").write_text("\n".join(corpus.parcel_names))
+
+
+def wait_long(folder: Path) -> None:
+    """Say which process it is, and do not come to an end."""
+    (folder / str(os.getpid())).touch()
+    time.sleep(600)
+
+
+def pack_slowly(folder: Path, recordings: list[tuple[dict, NDArray[np.float64]]]) -> None:
+    """Pack series that never come, in two processes."""
+    sources = [(facts, partial(wait_long, folder)) for facts, _ in recordings]
+    pack_corpus(sources, folder / "corpus", n_processes=2)
 
 
 def in_child(work: Callable[[], int]) -> int | None:

@@ -9,7 +9,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -425,3 +428,34 @@ def test_another_dataset_in_the_same_output_folder_leaves_the_first_in_the_corpu
         shutil.rmtree(tmp_path / "bids")
         shutil.rmtree(tmp_path / "out")
     assert len(pd.read_csv(tmp_path / "corpus" / "recordings.tsv", sep="\t")) == 14
+
+
+def is_running(process: int) -> bool:
+    """Whether a process is there, and not merely its entry that nobody has asked for."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until(what: Callable[[], bool], seconds: float) -> bool:
+    ended = time.monotonic() + seconds
+    while not (true := what()) and time.monotonic() < ended:
+        time.sleep(0.05)
+    return true
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_processes_that_pack_end_with_the_one_that_waits_for_them(tmp_path, number):
+    code = (
+        "from pathlib import Path; import sys; from tests.pretrain.conftest import made_recordings; "
+        "from tests.pretrain.outputs import pack_slowly; pack_slowly(Path(sys.argv[1]), made_recordings(4, 1))"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code, tmp_path], cwd=Path(__file__).parents[2])
+    try:
+        assert until(lambda: len([name for name in os.listdir(tmp_path) if name.isdigit()]) == 2, 120)
+    finally:
+        parent.send_signal(number)
+    assert parent.wait(60) == -number
+    workers = [int(name) for name in os.listdir(tmp_path) if name.isdigit()]
+    assert until(lambda: not any(map(is_running, workers)), 60)
