@@ -211,7 +211,13 @@ def choose_targets(
     table: pd.DataFrame, settings: Group, defaults: Sequence[str] | None = None, covariates: Sequence[str] = ()
 ) -> list[Target]:
     """Read the targets asked for, else all numeric columns that vary, and composites. Raises NotInCohort, Unfit."""
-    composites = [_read_composite(table, name, columns) for name, columns in settings.composites.items()]
+    composites = []
+    for name, columns in settings.composites.items():
+        measures = [column_of(table, column) for column in columns]
+        if still := next((column.name for column in measures if column.nunique() < 2), None):
+            raise Unfit(f"The column '{still}' of the composite '{name}' does not vary among those who take part.")
+        values = [column.to_numpy(dtype=float, na_value=np.nan) for column in measures]
+        composites.append(Target(name, np.column_stack(values)))
     names = list(settings.target_columns)
     if not names and not composites:
         spoken_for = {*covariates, settings.family_column, settings.site_column}
@@ -281,13 +287,6 @@ def _read_target(table: pd.DataFrame, name: str) -> Target:
         encoded = encode_binary(column.astype(object).where(column.notna(), None).to_numpy())
         return Target(name, encoded[:, None], str(classes[1]))
     return Target(name, column.to_numpy(dtype=float, na_value=np.nan)[:, None])
-
-
-def _read_composite(table: pd.DataFrame, name: str, columns: Sequence[str]) -> Target:
-    measures = [column_of(table, column) for column in columns]
-    if still := next((column.name for column in measures if column.nunique() < 2), None):
-        raise Unfit(f"The column '{still}' of the composite '{name}' does not vary among those who take part.")
-    return Target(name, np.column_stack([column.to_numpy(dtype=float, na_value=np.nan) for column in measures]))
 
 
 @dataclass(frozen=True)
