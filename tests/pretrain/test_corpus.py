@@ -451,7 +451,8 @@ def test_processes_that_pack_end_with_the_one_that_waits_for_them(tmp_path, numb
         "from pathlib import Path; import sys; from tests.pretrain.conftest import made_recordings; "
         "from tests.pretrain.outputs import pack_slowly; pack_slowly(Path(sys.argv[1]), made_recordings(4, 1))"
     )
-    parent = subprocess.Popen([sys.executable, "-c", code, tmp_path], cwd=Path(__file__).parents[2])
+    tests = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}  # its processes import them too
+    parent = subprocess.Popen([sys.executable, "-c", code, tmp_path], env=tests)
     try:
         assert until(lambda: len([name for name in os.listdir(tmp_path) if name.isdigit()]) == 2, 120)
     finally:
