@@ -53,7 +53,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             settings = parse_settings(argv)
             refuse_links(settings.output_dir)
             _limit_threads(settings.run.omp_nthreads)
-            code = _run(settings)
+            from fcpower_bids.parallel import say  # the commands have no need of it
+
+            for line in describe_unread(settings, analyses_to_run(settings)):
+                say(line, settings)
+            try:
+                code = level_of(settings)(settings)
+            except SystemExit as error:
+                if error.code:  # of a process that leaves the words to the first one
+                    raise
+                raise RuntimeError("the run was ended from within, with exit code 0: no success") from error
         sys.stdout.flush()
         return code
     except FcPowerError as error:
@@ -94,22 +103,6 @@ def leave_surroundings() -> None:
         os.environ["HOME"] = folder
     # getpass asks the variable first, and fails for a number without a name.
     os.environ.setdefault("LOGNAME", os.environ.get("USER") or str(os.getuid()))
-
-
-def _run(settings: Settings) -> int:
-    """Say which choices nothing reads, and run the level."""
-    from fcpower_bids.parallel import say  # the commands have no need of it
-
-    for line in describe_unread(settings, analyses_to_run(settings)):
-        say(line, settings)
-    try:
-        return level_of(settings)(settings)
-    except SystemExit as error:
-        if error.code:  # of a process that leaves the words to the first one
-            raise
-        raise RuntimeError(
-            "the run was ended from within, with exit code 0: by a library, and not as a success"
-        ) from error
 
 
 def level_of(settings: Settings) -> Callable[[Settings], int]:

@@ -75,6 +75,67 @@ SCREENS = frozenset({"transform_screen", "spectral_controls"})
 
 def run_group(settings: Settings) -> int:
     """Check the cohort, run the analyses, return the exit code; one stops no other. Raises DatasetError, Incomplete."""
+    settings = _settle(settings)
+    names = analyses_to_run(settings)
+    if settings.run.dry_run:
+        return _dry_run(settings)
+    attempts = Attempts(settings, [PAGE] * settings.run.reports_only + [CHECK] * (not names))
+    shared = settings.work / "shared"
+    if not settings.run.reports_only:
+        with executing(settings.run, shared):
+            bring_sources(settings)
+        try:
+            embed_stored(settings)
+        except Incomplete as error:  # the others have their embedding
+            attempts.fail("embedding", str(error), error)
+        with memory_limit(settings.run.mem_mb):
+            cohort, by_atlas = open_cohorts(settings)
+        _describe_cohort(cohort, settings)
+        with ExitStack() as held, executing(settings.run, shared):
+            path = settings.output_dir / LOCKS / f"group_{settings.group.name}"
+            if not held.enter_context(lock(path, wait=False)):
+                say("Another run is at work on the same tables; it is waited for.", settings)
+                held.enter_context(lock(path))
+            with sharing_spectra(cohort.edges):
+                cohort, by_atlas = _write_cohort(cohort, by_atlas, settings, attempts)
+                finished, keys = FinishedAnalyses(settings.results), _keys_of(cohort, by_atlas, settings)
+                pending = _outdated(keys, cohort, INTERRUPTED, settings)
+                _note(pending, settings)  # the check may have joined families
+                for name in names:
+                    if finished.has(name, keys.get(name, "")):  # of the same cohort and choices
+                        attempts.finish(name)
+                        say(f"{name}: unchanged, tables kept", settings)
+                        continue
+                    say(f"{name} ...", settings)
+                    started = time.monotonic()
+                    with attempts.at(name, partial(_may_leave_out, name, settings)):
+                        tables = ANALYSES[name](by_atlas if name in OF_COHORTS else cohort, settings)
+                        write_group_tables(finished.folder, tables, settings)
+                        finished.add(name, keys.get(name, ""), tables, settings.question(), digest_scans(cohort))
+                        pending = [row for row in pending if row[0] != name]
+                        _note(pending, settings)
+                        say(f"{name}: {len(tables)} tables in {time.monotonic() - started:.0f} s", settings)
+                        notes = (table.facts[PERMUTATIONS] for table in tables.values() if PERMUTATIONS in table.facts)
+                        for note in dict.fromkeys(notes):
+                            say(f"{name}: permutations: {note}", settings)
+                _conclude(keys, cohort, settings, attempts)
+            if settings.group.save_models and analyses_to_run(settings):
+                from fcpower_bids.clinic.fit import save_models  # most runs need no models
+
+                save_models(cohort, settings, attempts)
+    from fcpower_bids.reports.cohort.page import write_group_report  # only the end of a run needs it
+    from fcpower_bids.reports.person import write_index  # only the end of a run needs it
+
+    sweep_shared(settings.output_dir)
+    _, answers = attempts.run(PAGE, partial(write_group_report, settings)) or (None, [])
+    attempts.run(INDEX, partial(write_index, settings.output_dir))
+    say("\n".join([*answers, f"Tables: {settings.results}  Page: {settings.results_page}"]), settings)
+    attempts.tell()
+    return 0
+
+
+def _settle(settings: Settings) -> Settings:
+    """Complete the choices that hang on the folder, and refuse what cannot be run. Raises DatasetError, UsageError."""
     if not settings.run.reports_only:
         check_input_folder(settings.bids_dir)
         if settings.group.site_column is None and len(output_folders(settings, settings.output_dir)) > 1:
@@ -95,41 +156,7 @@ def run_group(settings: Settings) -> int:
     asked = settings.group.representations if SCREENS.isdisjoint(analyses_to_run(settings)) else transforms.NAMES
     for line in describe_unread_remedy(asked, settings.method):
         say(line, settings)
-    if settings.run.dry_run:
-        return _dry_run(settings)
-    attempts = Attempts(settings, [PAGE] * settings.run.reports_only + [CHECK] * (not analyses_to_run(settings)))
-    shared = settings.work / "shared"
-    if not settings.run.reports_only:
-        with executing(settings.run, shared):
-            bring_sources(settings)
-        try:
-            embed_stored(settings)
-        except Incomplete as error:  # the others have their embedding
-            attempts.fail("embedding", str(error), error)
-        with memory_limit(settings.run.mem_mb):
-            cohort, by_atlas = open_cohorts(settings)
-        _describe_cohort(cohort, settings)
-        with ExitStack() as held, executing(settings.run, shared):
-            path = settings.output_dir / LOCKS / f"group_{settings.group.name}"
-            if not held.enter_context(lock(path, wait=False)):
-                say("Another run is at work on the same tables; it is waited for.", settings)
-                held.enter_context(lock(path))
-            with sharing_spectra(cohort.edges):
-                cohort = _write_cohort(cohort, by_atlas, settings, attempts)
-                _run_analyses(cohort, by_atlas, settings, attempts)
-            if settings.group.save_models and analyses_to_run(settings):
-                from fcpower_bids.clinic.fit import save_models  # most runs need no models
-
-                save_models(cohort, settings, attempts)
-    from fcpower_bids.reports.cohort.page import write_group_report  # only the end of a run needs it
-    from fcpower_bids.reports.person import write_index  # only the end of a run needs it
-
-    sweep_shared(settings.output_dir)
-    _, answers = attempts.run(PAGE, partial(write_group_report, settings)) or (None, [])
-    attempts.run(INDEX, partial(write_index, settings.output_dir))
-    say("\n".join([*answers, f"Tables: {settings.results}  Page: {settings.results_page}"]), settings)
-    attempts.tell()
-    return 0
+    return settings
 
 
 def _dry_run(settings: Settings) -> int:
@@ -170,8 +197,10 @@ def _describe_cohort(cohort: Cohort, settings: Settings) -> None:
             say(f"No connectome of sub-{absent[0]}: {label_remedy(absent[0], labels)}", settings)
 
 
-def _write_cohort(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings, attempts: Attempts) -> Cohort:
-    """Write who is in the cohort, check it, and return it with what the check has found."""
+def _write_cohort(
+    cohort: Cohort, by_atlas: dict[str, Cohort], settings: Settings, attempts: Attempts
+) -> tuple[Cohort, dict[str, Cohort]]:
+    """Write who is in the cohort, check it, and return it (and that of each atlas) with what the check has found."""
     folder, output = settings.results, settings.output_dir
     if (output / "logs" / "status").is_dir():
         write_status_table(output)  # the page leads to the table, and who is left out is left out by it
@@ -194,7 +223,11 @@ def _write_cohort(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
     # what is true if the run is stopped
     _note(_outdated(_keys_of(cohort, by_atlas, settings), cohort, INTERRUPTED, settings), settings)
     write_group_tables(folder, {table.spec.name: table for table in people}, settings)
-    return attempts.run(CHECK, partial(check_first, cohort, settings)) or cohort
+    cohort = attempts.run(CHECK, partial(check_first, cohort, settings)) or cohort
+    if cohort.alike:  # the check has made one family of two people
+        by_atlas = {name: replace(of_atlas, alike=cohort.alike) for name, of_atlas in by_atlas.items()}
+        _check_choices(analyses_to_run(settings), cohort, by_atlas, settings)
+    return cohort, by_atlas
 
 
 def _refuse_other_question(settings: Settings) -> None:
@@ -222,33 +255,8 @@ def _in_words(value: Any) -> str:
     return " ".join(sorted(map(str, value)) if isinstance(value, list) else [str(value or "")]) or "not given"
 
 
-def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings, attempts: Attempts) -> None:
-    """Run analyses one by one and write their tables; those of the same cohort and choices are not done again."""
-    names = analyses_to_run(settings)
-    finished = FinishedAnalyses(settings.results)
-    by_atlas = {name: replace(of_atlas, alike=cohort.alike) for name, of_atlas in by_atlas.items()}
-    if cohort.alike:  # once more: the check has made one family of two people
-        _check_choices(names, cohort, by_atlas, settings)
-    keys = _keys_of(cohort, by_atlas, settings)
-    pending = _outdated(keys, cohort, INTERRUPTED, settings)
-    _note(pending, settings)  # the check may have joined families
-    for name in names:
-        if finished.has(name, keys.get(name, "")):
-            attempts.finish(name)
-            say(f"{name}: unchanged, tables kept", settings)
-            continue
-        say(f"{name} ...", settings)
-        started = time.monotonic()
-        with attempts.at(name, partial(_may_leave_out, name, settings)):
-            tables: Mapping[str, Table] = ANALYSES[name](by_atlas if name in OF_COHORTS else cohort, settings)
-            write_group_tables(finished.folder, tables, settings)
-            finished.add(name, keys.get(name, ""), tables, settings.question(), digest_scans(cohort))
-            pending = [row for row in pending if row[0] != name]
-            _note(pending, settings)
-            say(f"{name}: {len(tables)} tables in {time.monotonic() - started:.0f} s", settings)
-            notes = (table.facts[PERMUTATIONS] for table in tables.values() if PERMUTATIONS in table.facts)
-            for note in dict.fromkeys(notes):
-                say(f"{name}: permutations: {note}", settings)
+def _conclude(keys: Mapping[str, str], cohort: Cohort, settings: Settings, attempts: Attempts) -> None:
+    """Write why analyses are not there, or are of another cohort. Raises DatasetError where none could be done."""
     few = cohort.scans["participant_id"].nunique() < FEWEST_PEOPLE
     reasons = attempts.left_out | attempts.refused
     # few people are described, which the check and the page do
@@ -260,7 +268,7 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
         raise DatasetError("\n".join(f"{name}: {reason}" for name, reason in reasons.items()))
     rows = [(name, "left out", reason) for name, reason in reasons.items()]
     rows += [(name, "failed", reason) for name, reason in attempts.failed.items()]
-    outdated = [row for row in _outdated(keys, cohort, OUTDATED, settings) if row[0] not in names]
+    outdated = [row for row in _outdated(keys, cohort, OUTDATED, settings) if row[0] not in analyses_to_run(settings)]
     _note([*rows, *outdated], settings)
     for name, _, _ in outdated:
         say(f"{name}: {OUTDATED}", settings)
