@@ -98,11 +98,6 @@ def contents(folder: Path, *without: str) -> dict[str, bytes]:
     }
 
 
-def as_copied(page: str) -> str:
-    """Return a page whose exponents are as they are copied from it, ``FC^0.35``."""
-    return page.replace("<sup><i>^</i>", "^").replace("</sup>", "")
-
-
 def run_group(bids_dir: Path, output: Path, *options: object) -> int:
     """Run the group level in this process."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):

@@ -55,11 +55,6 @@ def tables(cohort):
         return ANALYSES["spectral_controls"](cohort, choose(**CHOICES))
 
 
-@pytest.fixture(scope="module")
-def scores(tables):
-    return tables["spectral_controls"].frame.set_index("representation")
-
-
 def test_the_correction_counts_controls_that_ask_the_same_question(tables):
     """FC against FC^alpha stands alone; random filters are corrected among themselves."""
     frame = tables["spectral_controls"].frame

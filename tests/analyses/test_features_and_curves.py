@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fcpower_bids.analyses.catalogue import ANALYSES
-from fcpower_bids.analyses.curves import choose_sizes, cross_validate_smaller, shrink_folds
+from fcpower_bids.analyses.curves import cross_validate_smaller, shrink_folds
 from fcpower_bids.analyses.evaluate import cross_validate, make_solver
 from fcpower_bids.analyses.features import (
     AveragedEdges,
@@ -148,17 +148,6 @@ def test_an_encoder_embeds_the_first_minutes_and_an_embedding_alone_is_known_of_
     assert "toy was left out at 1.5 minutes: needs at least 60 volumes" in notes
 
 
-def test_identification_takes_people_as_the_unit(tables):
-    frame = tables["identification_gains"].frame
-    assert (frame[frame["n_people"] == 60]["n_draws"] == 1).all()
-    assert (frame[frame["n_people"] == 15]["n_draws"] == 20).all()
-    assert frame["p_greater"].between(1 / 2001, 1).all()
-    row = frame.query("n_people == 60 and minutes == 1.5").iloc[0]
-    accuracy = tables["identification_curves"].frame.query("n_people == 60 and minutes == 1.5")
-    by_name = accuracy.set_index("representation")["accuracy"]
-    assert row["mean_difference"] == pytest.approx(by_name["fc_power"] - by_name["fc"])
-
-
 def test_what_is_not_possible_is_refused_in_one_sentence(cohort):
     with pytest.raises(ValueError, match=r"^A scan cannot be cut to 100 minutes: .* scan, 6\.67 min of sub-00\.$"):
         run(cohort, minutes=(100.0,), **TARGETS)
@@ -170,11 +159,6 @@ def test_what_is_not_possible_is_refused_in_one_sentence(cohort):
     nothing = dataclasses.replace(cohort, scans=once, phenotypes=pd.DataFrame(index=cohort.phenotypes.index))
     with pytest.raises(ValueError, match="need phenotypes to predict"):
         run(nothing, minutes=(), sizes=())
-
-
-def test_people_double_where_no_size_is_asked_for(cohort):
-    study = open_study(cohort, choose(**TARGETS))
-    assert choose_sizes(study) == (25, max(fold.train.size for fold in study.folds))
 
 
 def series_of(folder, cut):

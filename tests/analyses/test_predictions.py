@@ -11,9 +11,8 @@ import pandas as pd
 import pytest
 from scipy import special
 from scipy.stats import binomtest
-from sklearn.linear_model import LinearRegression, RidgeCV
+from sklearn.linear_model import LinearRegression
 from sklearn.metrics import roc_auc_score
-from sklearn.preprocessing import StandardScaler
 
 from fcpower_bids.analyses.baselines import BUDGET, choose_permutations
 from fcpower_bids.analyses.catalogue import ANALYSES
@@ -31,29 +30,6 @@ from tests.referee import ridge
 
 def predict(cohort, **choices):
     return ANALYSES["prediction"](cohort, choose(**choices))
-
-
-def test_missing_targets_train_nothing(cohort):
-    table = cohort.phenotypes.copy()
-    missing = table.index[::4]
-    table.loc[missing, "planted_score"] = np.nan
-    other = dataclasses.replace(cohort, phenotypes=table, series=())
-    tables = predict(other, **TARGETS, permutations=9)
-    frame = tables["prediction"].frame.query("target == 'planted_score' and representation == 'fc'")
-    assert frame.groupby("repeat")["n_test"].sum().tolist() == [45, 45]
-    assert (frame["n_train"] + frame["n_test"] == 45).all()
-    people = tables["predictions"].frame.query("target == 'planted_score'")
-    assert set(people[people["observed"].isna()]["participant_id"]) == set(missing)
-    assert people["predicted"].notna().all()
-
-
-def test_reliability_of_halves_follows_the_signal(predicted):
-    frame = predicted["reliability"].frame.set_index(["target", "representation"])
-    planted = frame.loc[("planted_score", "fc_power")]
-    assert planted["rho"] > frame.loc[("null_score", "fc_power"), "rho"]
-    assert planted["ceiling"] == pytest.approx(planted["r"] / np.sqrt(2 * planted["rho"] / (1 + planted["rho"])))
-    pooled = predicted["prediction_pooled"].frame.query("target == 'planted_score' and representation == 'fc_power'")
-    assert planted["r"] == pytest.approx(pooled["r"].mean())
 
 
 def importance_of(tables, cohort, kernel_of):
@@ -212,26 +188,6 @@ def test_inputs_come_from_sidecars_or_are_said_to_be_unknown(tables, equipped):
     assert rows.loc[NOISE, ["params", "parcels", "atlas", "scan"]].tolist() == ["n/a"] * 4
 
 
-@pytest.mark.parametrize("fitted_to", ["cohort", "fold"])
-def test_the_probe_is_ridge_on_z_scored_features(equipped, fitted_to):
-    """scikit-learn's ridge with the penalty of the row gives the prediction scores of the row."""
-    names = sorted(set(equipped.scans["participant_id"]))
-    person = equipped.scans["participant_id"].to_numpy()
-    features = np.stack([equipped.embeddings["full"][person == name].mean(axis=0) for name in names])
-    y = equipped.phenotypes.loc[names, "planted_score"].to_numpy()
-    settings = choose(**TARGETS, representations=(FULL,), kernel="linear", fit_transforms_on=fitted_to)
-    prediction = ANALYSES["prediction"](equipped, settings)
-    folds = prediction["folds"].frame
-    rows = prediction["prediction"].frame.query("target == 'planted_score'").set_index(["repeat", "fold"])
-    for fold in range(5):
-        part = folds[(folds["repeat"] == 1) & (folds["fold"] == fold)].set_index("participant_id").loc[names]
-        train, test = ((part["role"] == role).to_numpy() for role in ("train", "test"))
-        row, scaler = rows.loc[(1, fold)], StandardScaler().fit(features[train] if fitted_to == "fold" else features)
-        scaled = scaler.transform(features)
-        model = RidgeCV([row["penalty"]]).fit(scaled[train], y[train])
-        assert row["r"] == pytest.approx(np.corrcoef(model.predict(scaled[test]), y[test])[0, 1], abs=1e-8)
-
-
 def test_pairs_have_corrected_tests_per_target_and_mcnemar_for_identification(tables, equipped):
     frame = tables["encoder_comparisons"].frame
     assert frame.groupby("target").size().to_dict() == {
@@ -329,15 +285,3 @@ def test_the_planted_phenotype_needs_the_parcels_that_carry_it(tables_of_sweep):
     row = row.loc["planted_score", "fc_power", "noise", "whole"]
     assert row["mean_difference"] == pytest.approx(means["noise"] - means["whole"])
     assert row["p_less"] < 0.05
-
-
-def test_gains_within_a_parcellation(tables_of_sweep):
-    frame = tables_of_sweep["parcellation_sweep"].frame
-    gains = tables_of_sweep["parcellation_gains"].frame.set_index(["atlas", "target"])
-    row = gains.loc["whole", "planted_score"]
-    own = frame.query("atlas == 'whole' and target == 'planted_score'")
-    scores = own.pivot_table("r", ["repeat", "fold"], "representation")
-    assert (row["representation"], row["reference"]) == ("fc_power", "fc")
-    assert row["mean_difference"] == pytest.approx((scores["fc_power"] - scores["fc"]).mean())
-    assert row["folds_won"] == (scores["fc_power"] > scores["fc"]).sum()
-    assert len(frame) == 3 * 2 * 2 * 10

@@ -128,11 +128,6 @@ def cohort_of_screen():
     return weak_mode_cohort(n_volumes=60)
 
 
-@pytest.fixture(scope="module")
-def screen(cohort_of_screen):
-    return ANALYSES["transform_screen"](cohort_of_screen, choose(**CHOICES))
-
-
 def scores_of(tables):
     return tables["transform_screen"].frame.set_index("representation")
 

@@ -129,7 +129,7 @@ def test_alignment_optimum_is_the_maximum_of_the_exact_curve(cohort):
 
     assert plain["score"] == pytest.approx(aligned(plain["alpha"]), abs=1e-4)
     assert plain["score_at_star"] == pytest.approx(aligned(0.35), abs=1e-4)
-    assert aligned(plain["alpha"]) > max(aligned(plain["alpha"] - 0.05), aligned(plain["alpha"] + 0.05))
+    assert aligned(plain["alpha"]) > max(aligned(plain["alpha"] - 0.01), aligned(plain["alpha"] + 0.01))
 
 
 CHOICES = {"targets": ("planted_score",), "repeats": 1, "folds": 3, "inner_folds": 2, "permutations": 9}

@@ -25,22 +25,6 @@ def rows_of(cohort, what):
     return list(table[["participant_id", "session", "reason"]].itertuples(index=False, name=None))
 
 
-def test_arrays_and_tables_say_what_the_files_say(tmp_path):
-    settings = make_outputs(tmp_path)
-    cohort = load_cohort(settings)
-    assert list(cohort.scans["participant_id"]) == [f"sub-{i + 1:02d}" for i in range(6) for _ in "ab"]
-    assert list(cohort.scans["session"]) == ["ses-a", "ses-b"] * 6
-    expected = [edges_of(series_of(100 * i + ord(s))) for i in range(6) for s in "ab"]
-    np.testing.assert_array_equal(cohort.edges, expected)
-    assert cohort.parcels == PARCELS
-    assert cohort.networks == ("Vis", "Vis", "Som", "Som", "n/a", "n/a")
-    assert cohort.phenotypes["age"].tolist() == [20.0, 21.0, 22.0, 23.0, 24.0, 25.0]
-    assert cohort.targets == ("age",)
-    assert cohort.excluded.empty
-    assert cohort.repetition_times == (2.0,) * 12
-    np.testing.assert_array_equal(cohort.series[3]()[0], series_of(100 + ord("b")))
-
-
 def test_every_loss_is_on_record_and_nothing_is_filled_in(tmp_path, monkeypatch):
     monkeypatch.setattr("fcpower_bids.cohort.inclusion.MOST_MISSING", 0.3)  # there are six parcels
     settings = make_outputs(tmp_path, people=8)
@@ -147,11 +131,6 @@ def test_a_label_without_its_zero_is_answered_with_those_that_there_are(listed, 
     out = str(listed / "out")
     assert main([str(listed / "bids"), out, *WORDS, "--replace", "--participant-label", "1"]) == 3
     assert "There are 01, 02" in capsys.readouterr().err
-
-
-def series(out, name):
-    (path,) = out.rglob(f"{name}_*_timeseries.tsv")
-    return path
 
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--repeats", "1", "--analyses", "prediction"]

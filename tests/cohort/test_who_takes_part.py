@@ -86,14 +86,6 @@ def test_equal_columns_merge_and_unequal_ones_are_kept_for_the_one_who_uses_them
     assert re.search(r"participants\.tsv and .*x\.tsv: sub-02 has F in one and M in the other", found.conflicts["sex"])
 
 
-def test_a_table_of_a_spreadsheet_gives_the_numbers_of_the_plain_one(tmp_path):
-    put(tmp_path / "participants.tsv", "participant_id\tage\nsub-01\t20.5\nsub-02\t30\n")
-    german = tmp_path / "german.csv"
-    german.write_bytes("participant_id;alter\r\n01;20,5\r\n02;30\r\n".encode("utf-16"))
-    found = load(tmp_path, phenotypes=(german,)).frame
-    assert found["age"].tolist() == found["alter"].tolist() == [20.5, 30.0]
-
-
 def test_a_level_written_in_two_ways_is_named(tmp_path):
     put(tmp_path / "participants.tsv", "participant_id\tsex\n1\tF\n2\tf\n3\tM\n4\tm\n")
     choices = Settings(tmp_path, tmp_path / "out", "group").changed(covariates=("sex",))
@@ -134,15 +126,6 @@ def test_codes_are_told_from_values(values, missing):
     cleaned, codes = clean(values)
     assert np.flatnonzero(cleaned.isna()).tolist() == missing
     assert set(codes) == {f"sub-{i}" for i in missing}
-
-
-@pytest.mark.parametrize(
-    "hint", [{"MissingValues": [-1]}, {"Levels": {"-1": {"Description": "Not available"}, "1": "low"}}]
-)
-def test_what_the_sidecar_declares_is_believed(hint):
-    cleaned, _ = clean([1.0, -1.0, 2.0], hint)
-    assert np.flatnonzero(cleaned.isna()).tolist() == [1]
-    assert not clean([1.0, -1.0, 2.0], {"Levels": {"-1": "below", "1": "above"}})[1]
 
 
 @settings(deadline=None, derandomize=True, max_examples=50)

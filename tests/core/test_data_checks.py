@@ -8,43 +8,15 @@ from scipy import stats
 from scipy.signal import lfilter
 
 from fcpower_bids.core.data_checks import (
-    PairScores,
     aligned_correlation,
     group_share,
-    misnamed_scans,
-    rank_association,
     repeated_extremes,
-    strange_pairs,
-    swapped_scans,
 )
 from fcpower_bids.core.plausibility import (
-    compare_with_table,
-    find_copies,
-    find_spikes,
     find_stray,
     gain_step,
     times_of_cosines,
 )
-
-
-def kernel_of(n, seed=0, own=0.6):
-    """Kernel of n people with two scans each, whose features share a part; persons; sessions."""
-    rng = np.random.default_rng(seed)
-    trait = np.repeat(rng.standard_normal((n, 500)), 2, axis=0)
-    kernel = np.corrcoef(own * trait + (1 - own**2) ** 0.5 * rng.standard_normal((2 * n, 500)))
-    return kernel, np.repeat([f"p{i}" for i in range(n)], 2), np.tile(["a", "b"], n)
-
-
-def test_a_copy_an_exchange_and_a_label_that_moved_are_found():
-    kernel, persons, sessions = kernel_of(30)
-    persons[[11, 21, 31]] = persons[[21, 11, 40]]  # two exchanged, one that moved
-    kernel[50], kernel[:, 50] = kernel[3], kernel[:, 3]  # a copy
-    kernel[50, 50] = 1
-    scores = PairScores(kernel, persons)
-    ((copy,), _, _), (swap,), moved = strange_pairs(scores), swapped_scans(scores, sessions), misnamed_scans(scores)
-    assert copy == (3, 50)
-    assert sorted(swap) == [(10, 11), (20, 21)]
-    assert 31 in [row for row, _ in moved]
 
 
 def test_the_correlation_by_hand():
@@ -93,12 +65,6 @@ def test_the_share_between_groups_and_its_test():
     assert group_share([1, 1, 2, 2.0], list("aabb")).p == 0
 
 
-def test_ranks_over_those_who_have_both():
-    one, two = np.array([1, 2, 3, 4, 9, np.nan]), np.array([10, 20, 25, 80, 81, 3.0])
-    found = rank_association(one, two)
-    assert (found.size, found.n) == (pytest.approx(1), 5)
-
-
 T, P = 160, 40
 
 
@@ -136,60 +102,6 @@ def test_sound_series_are_not_accused(kind):
             assert not found.volumes.any()
             assert not found.parcels.any()
             assert gain_step(series, np.arange(len(series)) >= 2)[0] < 0.05
-
-
-def test_a_table_of_the_same_recording_agrees_and_of_another_does_not():
-    def measure(series, seed):
-        noisy = series + np.random.default_rng(seed).normal(0, 10, series.shape)
-        return noisy.mean(axis=1), np.sqrt(np.square(np.diff(noisy, axis=0, prepend=np.nan)).mean(axis=1))
-
-    all_volumes = np.ones(T, dtype=bool)
-    for seed in range(20):
-        ours, same, other = measure(draw(seed), 0), measure(draw(seed), 1), measure(draw(seed + 100), 1)
-        fit = compare_with_table(*ours, same, all_volumes)
-        assert min(fit.global_signal, fit.dvars) > 0.6
-        assert fit.lag == 0
-        assert fit.level == pytest.approx(1, rel=0.01)
-        foreign = compare_with_table(*ours, other, all_volumes)
-        assert max(foreign.global_signal, foreign.dvars) < 0.5
-        shift = seed % 5 + 1
-        late = tuple(np.roll(values, shift) for values in same)
-        assert compare_with_table(*ours, late, all_volumes).lag == shift
-
-
-def test_spikes_are_those_of_the_series_where_they_are_few():
-    table, usable = draw(5, spikes=12).mean(axis=1), np.arange(T) >= 5
-    assert not find_spikes(1.7 * table, table).any(), "motion is in both"
-    spiked = table.copy()
-    spiked[[20, 50, 90]] *= 1.08, 0.9, 1.15
-    assert np.flatnonzero(find_spikes(spiked, table)).tolist() == [20, 50, 90]
-    spiked[usable & (np.arange(T) % 4 == 0)] *= 1.15
-    assert not find_spikes(spiked, table).any(), "a table of another recording, or a gain"
-    assert not find_spikes(spiked, np.full(T, np.nan)).any()
-
-
-def test_copies_are_found_wherever_they_are_and_the_first_is_kept():
-    series = draw(0)
-    series[[50, 51, 120]] = series[20] + 1e-9
-    assert np.flatnonzero(find_copies(series)).tolist() == [50, 51, 120]
-    assert find_copies(np.ones((5, 3))).tolist() == [False, True, True, True, True]
-
-
-def test_each_fault_is_of_its_kind():
-    series = draw(1)
-    series[30] = 0.0
-    series[31] = series[10]
-    series[40, 5] *= 3
-    series[60] *= 1.5
-    series[80:, 7] = 0.1 * series[80:, 7]
-    series[100:130, 8] = series[100, 8]
-    farthest = np.full(T, 500.0)
-    farthest[90] = 1e7
-    found = find_stray(series, farthest)
-    assert np.flatnonzero(found.empty).tolist() == [30]
-    assert np.flatnonzero(found.copied).tolist() == [31]
-    assert np.flatnonzero(found.stray).tolist() == [40, 60, 90]
-    assert np.flatnonzero(found.parcels).tolist() == [7, 8]
 
 
 @pytest.mark.parametrize("size", [-0.06, 0.3])

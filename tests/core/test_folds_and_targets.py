@@ -14,7 +14,6 @@ from sklearn.preprocessing import StandardScaler
 
 from fcpower_bids.core.folds import (
     check_folds,
-    folds_table,
     leave_one_site_out,
     replicated_folds,
 )
@@ -98,21 +97,6 @@ def test_strata_are_spread_to_one_person_in_both_loops():
     by_chance = spread(replicated_folds(120, 10, 5, 2, seed=1), strata)
     assert np.ptp(by_chance, axis=0).max() > 2
     assert not np.array_equal(folds[0].test, folds[10].test)
-
-
-def test_table_holds_every_membership():
-    site = np.array(["a"] * 4 + ["b"] * 5)
-    folds = leave_one_site_out(site, n_inner=2, families=[0, 1, 2, 3, 0, 5, 6, 7, 8])
-    table = folds_table(folds, 9)
-    assert {len(column) for column in table.values()} == {18}
-    for fold in folds:
-        here = (table["repeat"] == fold.repeat) & (table["fold"] == fold.fold)
-        for role, rows in (("test", fold.test), ("train", fold.train)):
-            np.testing.assert_array_equal(table["row"][here & (table["role"] == role)], rows)
-        for number, rows in enumerate(fold.inner):
-            np.testing.assert_array_equal(table["row"][here & (table["inner_fold"] == number)], rows)
-        assert (table["inner_fold"][here & (table["role"] != "train")] == -1).all()
-    assert (table["role"] == "excluded").sum() == 2
 
 
 quick_of_targets = settings(max_examples=30, deadline=None, derandomize=True)

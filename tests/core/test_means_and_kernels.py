@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import fractional_matrix_power
-from scipy.optimize import minimize_scalar
 from sklearn.decomposition import FactorAnalysis as Referee
 
 from fcpower_bids.core.alignment import (
-    alignment_curves,
     alignment_from,
-    chebyshev_nodes,
     checked_kernel,
     fold_moments,
     fold_targets,
     kernel_alignment,
     kernel_and_derivative,
 )
-from fcpower_bids.core.connectome import eigendecompose, matrix_log, pearson_connectivity
-from fcpower_bids.core.edges import vectorise_edges
+from fcpower_bids.core.connectome import eigendecompose
 from fcpower_bids.core.kernels import correlation_kernel, linear_kernel, power_features
-from fcpower_bids.transforms.fitted import MEANS, FactorAnalysis, riemannian_mean, whiten, whitening
+from fcpower_bids.transforms.fitted import FactorAnalysis
 
 quick = settings(max_examples=30, deadline=None, derandomize=True)
-
-
-@pytest.fixture
-def features():
-    rng = np.random.default_rng(0)
-    return 0.2 + 0.3 * rng.standard_normal((25, 190))
 
 
 def decompose(matrices):
@@ -50,18 +38,6 @@ def test_correlation_kernel_is_corrcoef(n, n_edges, panel, offset, seed):
     np.testing.assert_array_equal(kernel, kernel.T)
 
 
-@pytest.mark.parametrize("alpha", [0.2, 0.35, 1.0])
-def test_power_features_against_scipy(alpha):
-    rng = np.random.default_rng(2)
-    matrices = np.stack([np.corrcoef(rng.standard_normal((12, 60))) for _ in range(4)])
-    expected = np.stack([vectorise_edges(fractional_matrix_power(m, alpha)) for m in matrices])
-    values, vectors = decompose(matrices)
-    np.testing.assert_allclose(power_features(values, vectors, alpha), expected, rtol=0, atol=1e-12)
-    out = np.empty((4, 66), np.float32)
-    assert power_features(values, vectors, alpha, out=out) is out
-    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-6)
-
-
 def test_kernel_of_powers_follows_the_papers_equation():
     rng = np.random.default_rng(4)
     matrices = np.stack([np.corrcoef(rng.standard_normal((10, 40))) for _ in range(3)])
@@ -72,38 +48,6 @@ def test_kernel_of_powers_follows_the_papers_equation():
     powers = [fractional_matrix_power(m, 0.35) for m in matrices]
     diagonal = np.diag(powers[0]) @ np.diag(powers[1])
     assert linear_kernel(features)[0, 1] == pytest.approx(product - diagonal, rel=1e-12)
-
-
-def draw_connectomes(n=5, n_parcels=4, n_volumes=50, seed=0):
-    generator = np.random.default_rng(seed)
-    series = generator.standard_normal((n, n_volumes, n_parcels)) + generator.standard_normal((n, n_volumes, 1))
-    return np.stack([pearson_connectivity(one) for one in series])
-
-
-# pyriemann stops its affine-invariant iteration at a gradient of 1e-8; ours goes on, hence the wider tolerance.
-def test_riemannian_mean_is_where_the_tangent_vectors_cancel(shared):
-    with np.load(shared / "golden/transforms/transforms_golden.npz") as golden:
-        whitener, _ = whitening(riemannian_mean(golden["corr"]))
-        gradient = np.mean([matrix_log(whiten(matrix, whitener)) for matrix in golden["corr"]], axis=0)
-    assert np.linalg.norm(gradient) < 1e-9
-
-
-@pytest.mark.parametrize("name", MEANS)
-def test_mean_of_commuting_matrices_is_the_mean_of_numbers(name):
-    diagonals = np.array([[1.0, 2.0, 8.0], [4.0, 2.0, 0.5]])
-    expected = {
-        "harmonic": 2 / (1 / diagonals).sum(axis=0),
-        "arithmetic": diagonals.mean(axis=0),
-        "logeuclidean": np.sqrt(diagonals.prod(axis=0)),
-        "riemannian": np.sqrt(diagonals.prod(axis=0)),
-    }[name]
-    np.testing.assert_allclose(MEANS[name]([np.diag(row) for row in diagonals]), np.diag(expected), atol=1e-9)
-
-
-@pytest.mark.parametrize("name", ["harmonic", "logeuclidean", "riemannian"])
-def test_singular_matrices_are_refused_and_do_not_become_noise(name):
-    with pytest.raises(ValueError, match="rank-deficient"):
-        MEANS[name](draw_connectomes(n=1, n_parcels=10, n_volumes=5))
 
 
 def draw(n=40, width=300, n_factors=3, noise=1.0, seed=0):
@@ -189,57 +133,6 @@ def test_the_kernel_is_the_correlation_kernel_and_its_derivative_that_of_central
     np.testing.assert_allclose(kernel, correlation_kernel(power_features(values, vectors, 0.4)), atol=1e-13)
     above, below = (kernel_and_derivative(values, vectors, 0.4 + step)[0] for step in (1e-5, -1e-5))
     np.testing.assert_allclose(derivative, (above - below) / 2e-5, atol=1e-9)
-
-
-NODES = chebyshev_nodes(25)
-"""So few people and parcels make a rougher curve than a real cohort; 13 nodes leave 1e-3 in alpha here."""
-
-
-@pytest.fixture(scope="module")
-def cohort():
-    """Spectra of condition number 1e5 in the median; more noise in the weak modes than in the strong ones."""
-    rng = np.random.default_rng(0)
-    n, n_parcels = 60, 24
-    logs = -np.log(1e5) * np.linspace(0, 1, n_parcels) ** 0.4
-    y = rng.standard_normal(n)
-    effect = rng.standard_normal((n_parcels, n_parcels))
-    noise = rng.standard_normal((n, n_parcels, n_parcels)) * np.exp(-0.05 * (logs[:, None] + logs))
-    changes = 0.03 * y[:, None, None] * (effect + effect.T) + 0.05 * (noise + noise.swapaxes(1, 2))
-    values, vectors = np.linalg.eigh(np.diag(logs) + changes)
-    return np.exp(values[:, ::-1]), vectors[:, :, ::-1], y
-
-
-def fresh(cohort, alpha):
-    values, vectors, _ = cohort
-    return correlation_kernel(power_features(values, vectors, alpha))
-
-
-@pytest.fixture(scope="module")
-def folds(cohort):
-    rng = np.random.default_rng(1)
-    masks = np.ones((8, 60), dtype=bool)
-    for row in masks:
-        row[rng.choice(60, 12, replace=False)] = False
-    second = np.where(rng.random(60) < 0.15, np.nan, cohort[2] + 0.5 * rng.standard_normal(60))
-    return masks, np.stack([cohort[2], second], axis=1)
-
-
-def test_same_optimum_as_brent_with_a_fresh_kernel_at_every_step(cohort, folds):
-    masks, targets = folds
-    curves = alignment_curves(lambda alpha: fresh(cohort, alpha), masks, targets, NODES)
-    found, again = curves.optimum(), replace(curves).optimum()
-    np.testing.assert_array_equal(found.alpha, again.alpha)  # to the bit: nothing of it is drawn at random
-    assert ((found.alpha > 0.1) & (found.alpha < 0.9)).any()
-    for fold, target in [(0, 0), (3, 1), (7, 0)]:
-
-        def loss(alpha, fold=fold, target=target):
-            kernel = fresh(cohort, alpha)
-            return -target_alignment(kernel, masks[[fold]], targets[:, [target]])[0, 0]
-
-        direct = minimize_scalar(loss, bounds=(0.02, 1), method="bounded", options={"xatol": 1e-6})
-        assert found.alpha[fold, target] == pytest.approx(direct.x, abs=1e-4)
-        assert found.alignment[fold, target] == pytest.approx(-direct.fun, abs=1e-6)
-        assert found.alignment_at_star[fold, target] == pytest.approx(-loss(0.35), abs=1e-6)
 
 
 def target_alignment(kernel, masks, targets):

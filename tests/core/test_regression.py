@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
-from fcpower_bids.core import nested
 from fcpower_bids.core.folds import Fold, leave_one_site_out, replicated_folds
 from fcpower_bids.core.kernels import correlation_kernel
 from fcpower_bids.core.krr import KernelRidge
@@ -104,19 +103,6 @@ def test_composites_and_covariates_equal_brute_force(cohort, selection):
     assert_equals_brute_force(correlation_kernel(features), build, folds, selection)
 
 
-def test_folds_that_are_prepared_together_are_predicted_as_one_by_one(monkeypatch):
-    rng = np.random.default_rng(0)
-    features, measures = rng.standard_normal((40, 30)), rng.standard_normal((40, 6))
-    measures[3, 2] = np.nan
-    solver, folds = KernelRidge(correlation_kernel(features), PENALTIES), replicated_folds(40, 4, 3, 2)
-    together = nested_cv(solver, composite_target(measures), folds)
-    monkeypatch.setattr(nested, "TOGETHER", 0)
-    one_by_one = nested_cv(solver, composite_target(measures), folds)
-    np.testing.assert_allclose(together.inner_scores, one_by_one.inner_scores, rtol=0, atol=1e-12)
-    for a, b in zip(together.predicted, one_by_one.predicted, strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
-
-
 def test_binary_targets_with_single_class_folds():
     rng = np.random.default_rng(2)
     y = encode_binary(["case"] * 12 + ["control"] * 6 + ["case"] * 4 + ["control"] * 12)[:, None]
@@ -140,20 +126,6 @@ def test_fewer_edges_than_people_and_no_penalty():
     assert "Penalty 0 was dropped" in result.notes[0]
     assert_equals_brute_force(kernel, fixed_target(y), folds, "pooled_pearson")
     assert 0 in KernelRidge(correlation_kernel(rng.standard_normal((20, 50))), [0, 1.0]).penalties
-
-
-def test_scores_pool_each_repeat_and_keep_each_fold():
-    rng = np.random.default_rng(4)
-    features, y = rng.standard_normal((40, 30)), rng.standard_normal((40, 2))
-    folds = replicated_folds(40, 4, 3, 3)
-    result = nested_cv(KernelRidge(correlation_kernel(features), PENALTIES), y, folds)
-    assert result.fold_scores("pearson").shape == (12, 2)
-    together = np.concatenate(result.predicted[4:8]), y[np.concatenate([fold.test for fold in folds[4:8]])]
-    expected = [np.corrcoef(together[0][:, j], together[1][:, j])[0, 1] for j in range(2)]
-    np.testing.assert_allclose(result.pooled_scores("pearson")[1], expected)
-    errors = np.concatenate([(y[f.test] - y[f.train].mean(0)) ** 2 for f in folds[:4]]).sum(axis=0)
-    residual = np.concatenate([(y[f.test] - p) ** 2 for f, p in zip(folds[:4], result.predicted, strict=False)]).sum(0)
-    np.testing.assert_allclose(result.pooled_scores("predictive_cod")[0], 1 - residual / errors)
 
 
 def test_constant_target_is_counted_and_gets_the_largest_penalty():
@@ -191,11 +163,6 @@ def test_predictions_ignore_everything_about_the_test_rows_but_their_features(ki
     features[fold.test[1:]] *= rng.uniform(3, 9, (fold.test.size - 1, 1)) * rng.standard_normal(features.shape[1])
     for before, after in zip(honest, predict(measures, covariates, features, fold.test), strict=True):
         np.testing.assert_allclose(before, after, rtol=0, atol=1e-9)
-
-
-@pytest.fixture
-def kernel():
-    return correlation_kernel(np.random.default_rng(0).standard_normal((20, 30)))
 
 
 @pytest.mark.parametrize("intercept", [True, False])

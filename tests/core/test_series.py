@@ -55,11 +55,6 @@ def test_long_gaps_are_bridged_by_a_line_and_short_ones_still_by_the_spline():
         np.testing.assert_allclose(filled[long, parcel], np.interp(long, rows, series[rows, parcel]), atol=1e-12)
 
 
-@pytest.fixture
-def series():
-    return np.random.default_rng(0).standard_normal((200, 6)).cumsum(axis=0)
-
-
 @pytest.mark.parametrize(
     ("n_volumes", "high_pass", "low_pass", "lost"),
     [(300, 0.01, 0.1, 191), (300, None, None, 0), (300, None, 0.125, 150), (300, 0.125, None, 149), (300, 0, 0.25, 0)],
@@ -210,21 +205,11 @@ def test_equals_nilearn_where_nothing_is_censored(padding, high_pass, low_pass, 
 def test_censored_series_equals_the_explicit_reference(seed):
     series, confounds = simulate(seed)
     kept = scattered(seed)
+    expected = explicit(series, confounds, kept)
+    series[~kept], confounds[~kept] = 1e8, np.nan  # what is censored changes nothing
     ours = clean_series(series, confounds, kept, 2.0, *BAND)
-    np.testing.assert_allclose(ours.series, explicit(series, confounds, kept), atol=1e-8)
+    np.testing.assert_allclose(ours.series, expected, atol=1e-8)
     np.testing.assert_array_equal(ours.kept, np.flatnonzero(kept))
-
-
-@pytest.mark.parametrize("size", [100.0, 1e8, np.nan, np.inf])
-def test_spikes_in_censored_volumes_change_nothing(size):
-    series, confounds = simulate()
-    kept = scattered()
-    assert (~kept & ~kept[::-1]).sum() > 4, "some censored volumes have a censored mirror image"
-    expected = clean_series(series, confounds, kept, 2.0, *BAND)
-    series[~kept] += size * series.std(axis=0)
-    confounds[~kept] -= size * confounds.std(axis=0)
-    spiked = clean_series(series, confounds, kept, 2.0, *BAND)
-    assert np.abs(spiked.series - expected.series).max() < 1e-10
 
 
 def test_degrees_of_freedom_are_counted():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import product
 
 import numpy as np
 import pytest
@@ -13,22 +12,17 @@ from scipy import stats
 from scipy.stats import pearsonr
 from sklearn import metrics
 
-from fcpower_bids.analyses.prediction import haufe_transform
 from fcpower_bids.core.differences import (
     adjust_p_values,
     corrected_resampled_t,
-    exact_mcnemar,
     permutation_p_value,
-    sign_flip_p_value,
     subject_bootstrap,
 )
 from fcpower_bids.core.identification import (
-    compare_identification,
     disattenuated_ceiling,
     identifiability,
     identify,
     permutation_null,
-    split_half_reliability,
 )
 from fcpower_bids.core.scores import (
     BINARY_SCORES,
@@ -176,17 +170,6 @@ def test_the_error_of_areas_within_sites_is_that_of_their_weighted_mean():
     np.testing.assert_allclose(scores_within(both, predicted, sites, "auc_error"), expected)
 
 
-def test_equals_the_covariance_of_each_fold_averaged():
-    rng = np.random.default_rng(0)
-    features, masks = rng.standard_normal((20, 7)) + 3, rng.random((5, 20)) < 0.7
-    predictions = np.where(masks[:, :, None], rng.standard_normal((5, 20, 2)), np.nan)
-    result = haufe_transform(features, predictions, masks)
-    for target in range(2):
-        folds = [np.cov(features[m].T, p[m, target], ddof=1)[:-1, -1] for m, p in zip(masks, predictions, strict=True)]
-        np.testing.assert_allclose(result[:, target], np.mean(folds, axis=0), atol=1e-13)
-    np.testing.assert_allclose(haufe_transform(features, predictions[:, :, 1], masks), result[:, 1])
-
-
 @pytest.fixture(scope="module")
 def golden(shared):
     return json.loads((shared / "golden" / "stats" / "stats_golden.json").read_text())
@@ -230,13 +213,6 @@ def test_repeats_of_leave_one_site_out_count_once():
     assert once.t == pytest.approx(d.mean() / np.sqrt((1 / 4 + 1 / 3) * d.var(ddof=1)))
 
 
-def test_exact_mcnemar_reproduces_statsmodels(golden):
-    for case in golden["mcnemar"]:
-        assert exact_mcnemar(case["b"], case["c"]) == pytest.approx(case["p_exact"], rel=1e-10)
-        assert exact_mcnemar(case["c"], case["b"]) == pytest.approx(case["p_exact"], rel=1e-10)
-    assert exact_mcnemar(0, 0) == 1
-
-
 def test_adjustments_by_hand_and_missing_tests_stay_missing():
     p = np.array([0.01, np.nan, 0.04, 0.03, 0.005])
     np.testing.assert_allclose(adjust_p_values(p), [0.03, np.nan, 0.06, 0.06, 0.02])
@@ -264,15 +240,6 @@ def test_p_value_counts_the_observed_statistic_and_ties():
         permutation_p_value(np.nan, null)
 
 
-@pytest.mark.parametrize(
-    "values", [[1, 1, 1, -1], [2, 1, 0, -1, 2], [0.5, 1 / 3, -1, 1, 2], [1.0], [0.1234567, 2.7, -1]]
-)
-def test_all_flips_by_hand(values):
-    sums = [abs(np.dot(signs, values)) for signs in product((-1, 1), repeat=len(values))]
-    exact = np.mean(np.array(sums) >= abs(sum(values)) - 1e-9)
-    assert sign_flip_p_value(values, n_flips=40_000) == pytest.approx(exact, abs=0.01 if 0.1234567 in values else 1e-12)
-
-
 def test_the_papers_ceiling():
     # Reliability 0.830 of FC^alpha* and r = 0.624 give the ceiling 0.655, and 0.624 is 95 % of it.
     ceiling = disattenuated_ceiling(0.624, 0.830)
@@ -281,20 +248,6 @@ def test_the_papers_ceiling():
     assert np.isnan(disattenuated_ceiling(0.5, -0.1))
     assert np.isnan(disattenuated_ceiling(-0.1, 0.5)), "what is not predicted has no ceiling"
     assert disattenuated_ceiling(0.4, 1.0) == pytest.approx(0.4)
-
-
-def test_split_half_finds_the_reliability_that_was_put_in():
-    rng = np.random.default_rng(4)
-    truth = rng.standard_normal(4000)
-    halves = truth + np.sqrt(2 / 3) * rng.standard_normal((2, 3, 4000))
-    result = split_half_reliability(*halves)
-    assert result.mean == pytest.approx(0.6, abs=0.02)
-    assert result.full == pytest.approx(0.75, abs=0.02)
-    assert result.correlations.shape == (3,)
-    assert result.correlations[0] == pytest.approx(np.corrcoef(halves[0, 0], halves[1, 0])[0, 1])
-    # Both halves together correlate with the truth as the reliability says.
-    together = np.corrcoef(halves.mean(axis=0)[0], truth)[0, 1]
-    assert together == pytest.approx(np.sqrt(result.full), abs=0.02)
 
 
 NINE, TWICE = np.repeat(np.arange(9), 2), np.tile(["a", "b"], 9)
@@ -344,13 +297,6 @@ def test_both_directions_by_hand():
     assert (result.matched[ben], result.similarity[ben], result.own_similarity[ben]) == ("ann", 0.8, 0.3)
     assert (result.rank[ben], result.credit[ben], result.searched[ben]) == (3, 0, "2")
     assert result.matched[(result.person == "ben") & (result.session == "2")] == "cem"
-
-
-def test_a_scan_without_a_similarity_is_named():
-    similarity = np.eye(6)
-    similarity[1, 4] = np.nan
-    with pytest.raises(ValueError, match="Scan 1"):
-        identify(similarity, PERSONS, SESSIONS)
 
 
 def test_ties_earn_their_share():
@@ -416,16 +362,3 @@ def test_the_null_is_the_accuracy_of_shuffled_labels(sessions, decimals, missing
             for cell in np.unique(cells):
                 shuffled[cells == cell] = rng.permutation(persons[cells == cell])
             assert accuracy == identify(similarity, shuffled, days).accuracy
-
-
-def test_comparison_counts_discordant_searches():
-    first = identify(full(np.eye(3)), PERSONS, SESSIONS)
-    second = identify(full([[1, 0, 0], [2, 1, 0], [0.5, 0, 0.5]], np.eye(3)), PERSONS, SESSIONS)
-    result = compare_identification(first, second)
-    # ben is missed and cem ties: neither is right for McNemar, the tie earns half for the accuracy.
-    assert (result.n_searches, result.only_first, result.only_second) == (6, 2, 0)
-    assert result.difference == pytest.approx(1.5 / 6)
-    assert result.p_mcnemar == pytest.approx(0.5)
-    assert result.p_people == pytest.approx(0.5)  # ben and cem: two coins, both as observed or both not
-    assert result.bootstrap.mean == pytest.approx(result.difference)
-    assert compare_identification(first, first).p_mcnemar == 1

@@ -242,16 +242,6 @@ def test_agrees_with_pyriemann(shared, reference, name, tolerance):
     np.testing.assert_allclose(weighted, expected, rtol=0, atol=tolerance)
 
 
-def test_agrees_with_nilearn_whose_covariance_is_of_another_scale(shared):
-    with np.load(shared / "golden/transforms/transforms_golden.npz") as golden:
-        transform = Tangent(reference="riemannian").fit(golden["corr"])
-        np.testing.assert_allclose(
-            transform.transform(golden["corr"]), golden["nilearn_tangent_emp_z"], rtol=0, atol=1e-6
-        )
-        scaled = transform.reference_ * 199 / 200
-        np.testing.assert_allclose(scaled, golden["nilearn_tangent_mean_emp_z"], rtol=0, atol=1e-6)
-
-
 def test_new_recordings_do_not_move_the_reference():
     connectomes = draw_connectomes()
     transform = Tangent().fit(connectomes[:3])
