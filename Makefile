@@ -55,10 +55,8 @@ demo: $(VENV)/installed-core
 test: install-test
 	$(PYTEST)
 
-# What --dry-run says against what a run does, on every faulty tree, and every way in with every way on: the tests take a
-# sample of the first. Then kills, two runs at once and full disks (as root), each against an undisturbed run.
+# Kills, two runs at once and full disks (as root), each against an undisturbed run.
 faults: install-test
-	FCPOWER_FAULTS=all $(BIN)/python -m pytest -q tests/test_bad_input.py tests/doors
 	$(BIN)/python benchmarks/faults.py
 
 lint: install-test

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
-import io
 import json
 import os
 import re
@@ -18,9 +16,6 @@ import pytest
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.settings.options import STRATEGIES
-from fcpower_bids.workflows import participant
-from tests.command import main
-from tests.planting.faults import FAULTS, Tree
 from tests.running import PATIENCE, PLAIN, Finished, run_app, start_app
 from tests.telling import telling
 
@@ -159,7 +154,8 @@ def broken(tmp_path_factory):
     Files(root, "11").edit_bold(flatten)
     own = shutil.copy(STRATEGIES / "none.yml", root.parent / "own.yml")
     given = ("--atlas", _builtin(root.parent), *PLAIN, "--strategy", own)
-    return files, run_app(root, root.parent / "out", *given)
+    dry = run_app(root, root.parent / "out", *given, "--dry-run", "--verbose")
+    return files, run_app(root, root.parent / "out", *given), dry
 
 
 def _builtin(folder):
@@ -169,7 +165,7 @@ def _builtin(folder):
 
 
 def test_the_others_are_finished_and_the_exit_code_is_4(broken):
-    _, found = broken
+    _, found, _ = broken
     assert found.code == 4
     states = {name[4:6]: state for name, state in found.states().items()}
     assert states == {**dict.fromkeys(BROKEN, "failed"), "01": "done", "11": "done"}
@@ -177,7 +173,7 @@ def test_the_others_are_finished_and_the_exit_code_is_4(broken):
 
 @pytest.mark.parametrize("label", BROKEN)
 def test_the_sentence_names_the_file_and_the_remedy(broken, label):
-    files, found = broken
+    files, found, _ = broken
     damage, stage, named, words = BROKEN[label]
     row = next(row for name, row in found.status().iterrows() if name.startswith(f"sub-{label}"))
     # A missing file cannot be named by its path, only by what lacks it.
@@ -190,12 +186,12 @@ def test_the_sentence_names_the_file_and_the_remedy(broken, label):
 
 
 def test_no_page_and_no_table_tells_where_the_files_at_fault_lie(broken):
-    _, found = broken
+    _, found, _ = broken
     assert not telling(found.output, [str(found.output.parent)], "logs", "work")
 
 
 def test_a_parcel_without_variance_is_missing_and_named(broken):
-    _, found = broken
+    _, found, _ = broken
     coverage, _ = read_matrix(found.file("sub-11", "stat-coverage_bold.tsv"))
     fc, names = read_matrix(found.file("sub-11", "stat-pearsoncorrelation_relmat.tsv"))
     assert np.isnan(fc[6]).all()
@@ -244,69 +240,60 @@ def test_two_atlases_of_one_name_are_refused_and_one_given_twice_is_one(exact_de
     assert run_app(exact_demo[0], tmp_path / "out", *ATLAS, *ATLAS, *session).code == 0
 
 
-# What --dry-run says is what a run does. FCPOWER_FAULTS=all (make faults) tries every fault, else a sample is tried.
-
-EVERY = 1 if os.environ.get("FCPOWER_FAULTS") == "all" else 3
-SEEN_TO_DIFFER = ("--dummy-scans 3", "output inside the folder of a person")
 LINE = re.compile(r"(failed|skipped|excluded): (\S+) at (\S+): (.*)")
 
 
-def here(function, calls, *_how):
-    """Do in this process what workers do."""
-    return (function(*arguments) for arguments in calls)
-
-
-@pytest.fixture
-def without_workers(monkeypatch):
-    """No processes and no pages: what is compared does not depend on them."""
-    monkeypatch.setattr(participant, "_report", lambda *_, **__: None)
-    monkeypatch.setattr(participant, "run_calls", here)
-
-
-def start(tree, *options) -> Finished:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main([*tree.arguments, *options])
-    return Finished(code, err.getvalue(), out.getvalue(), tree.out)
-
-
-def told(dry: Finished) -> dict[str, tuple[str, str]]:
+def foreseen(dry: Finished) -> dict[str, tuple[str, str]]:
     """State and reason of every recording, as the dry run prints them."""
-    found = {name: (state, reason) for state, name, _, reason in map(re.Match.groups, LINE.finditer(dry.out))}
+    rows = {name: (state, reason) for state, name, _, reason in map(re.Match.groups, LINE.finditer(dry.out))}
     for line in dry.out.partition("\n\n")[0].splitlines()[1:]:
-        cells = line.split()
         if not line.rpartition("  ")[2].strip().startswith("none ("):
-            found[cells[0]] = ("done", "")
-    return found
+            rows[line.split()[0]] = ("done", "")
+    return rows
 
 
-def written(run: Finished) -> dict[str, tuple[str, str]]:
-    table = run.status()
-    return {str(name): (row.state, row.reason.removeprefix("n/a")) for name, row in table.iterrows()}
+def test_a_dry_run_says_what_the_run_says_of_all_that_can_be_known_before(broken):
+    _, found, dry = broken
+    late = tuple(f"sub-{label}" for label, (_, stage, *_) in BROKEN.items() if stage == "parcellate")
+    assert "Traceback" not in dry.err + found.err
+    assert dry.code == found.code
+    assert f"Exit code {dry.code}:" in dry.out
+    wrote = {str(name): (row.state, row.reason.removeprefix("n/a")) for name, row in found.status().iterrows()}
+    assert {name: said for name, said in foreseen(dry).items() if not name.startswith(late)} == {
+        name: row for name, row in wrote.items() if not name.startswith(late)
+    }
 
 
-@pytest.mark.parametrize(
-    "name", [*SEEN_TO_DIFFER, *(name for name in list(FAULTS)[::EVERY] if name not in SEEN_TO_DIFFER)]
-)
-def test_a_dry_run_is_the_run(name, tmp_path, monkeypatch, without_workers):
-    monkeypatch.chdir(tmp_path)
-    tree = Tree(tmp_path)
-    FAULTS[name](tree)
+REQUESTS = """
+--strategy no-such
+--atlas nowhere.nii.gz
+--low-pass 0.012
+--dummy-scans 179
+--min-time 1e6
+--participant-label 01 09
+--space MNI152NLin6Asym
+--derivatives nowhere
+--encoder fbert --encoder-weights nowhere
+OTHER
+"""
+
+
+@pytest.mark.parametrize("request_line", REQUESTS.split("\n")[1:-1])
+def test_a_dry_run_ends_as_the_run_and_writes_nothing(exact_demo, tmp_path, request_line):
+    out, words = tmp_path / "out", request_line.split()
+    if words == ["OTHER"]:  # outputs of another program
+        out.mkdir()
+        (out / "dataset_description.json").write_text('{"GeneratedBy": [{"Name": "XCP-D"}]}')
+        words = []
     before = sorted(tmp_path.rglob("*"))
-    dry = start(tree, "--dry-run", "--verbose")
-    assert sorted(tmp_path.rglob("*")) == before, "a dry run writes nothing"
-    run = start(tree)
+    dry = run_app(exact_demo[0], out, *ATLAS, *words, "--dry-run", "--verbose")
+    assert sorted(tmp_path.rglob("*")) == before
+    run = run_app(exact_demo[0], out, *ATLAS, *words)
+    assert dry.code == run.code != 0
     assert "Traceback" not in dry.err + run.err
-    late = set[str]()  # recordings that their series excludes, which a dry run does not read
     if dry.out:
-        said, found = told(dry), written(run)
-        late = {name for name in said if said[name][0] == "done" and found[name][0] == "excluded"}
-    assert dry.code == run.code or (late and (dry.code, run.code) == (0, 5)), (dry.out, dry.err, run.err)
-    if dry.out:
-        assert {name: said[name] for name in said if name not in late} == {
-            name: found[name] for name in found if name not in late
-        }
-        assert f"Exit code {dry.code}:" in dry.out
+        wrote = {str(name): (row.state, row.reason.removeprefix("n/a")) for name, row in run.status().iterrows()}
+        assert foreseen(dry) == wrote
     else:
         assert dry.err == run.err
-        assert not (tree.out / "logs" / "status").exists()
+        assert not (out / "logs" / "status").exists()

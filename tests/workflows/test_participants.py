@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter, namedtuple
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import ModelCard, save_checkpoint
 from fcpower_bids.encoders.fbert import FBert, FBertConfig
-from fcpower_bids.errors import RecordingError, UsageError
+from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging import streaming
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.interfaces.nodes import Step, Transform
@@ -28,11 +29,9 @@ from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.records import Recording
 from fcpower_bids.settings import METHOD_SECTIONS, Method, Settings
 from fcpower_bids.workflows import participant
-from fcpower_bids.workflows.plan import describe_plan, plan_run
 from fcpower_bids.workflows.recording import process_recording
-from tests.command import main, parse_settings
+from tests.command import main
 from tests.docs.pages import DOCS, code_blocks, read
-from tests.planting.faults import Tree
 from tests.running import PLAIN, run_app
 
 NAME = "sub-01_task-rest"
@@ -138,22 +137,12 @@ def test_an_encoder_that_cannot_be_loaded_is_refused_before_the_first_recording(
     assert not (tmp_path / "out" / "sub-01").exists()
 
 
-def plan_of(tree, *options):
-    settings = parse_settings([*tree.arguments, *options])
-    made = plan_run(settings, tree.base / "atlases")
-    return made, describe_plan(made, settings)
-
-
-@pytest.fixture
-def tree(tmp_path):
-    return Tree(tmp_path)
-
-
-def test_a_disk_that_is_too_small_is_known_before_the_start(tree, monkeypatch):
+def test_a_disk_that_is_too_small_is_known_before_the_start(exact_demo, tmp_path, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10_000, 9_000, 1_000))
-    with pytest.raises(UsageError, match=r"will need at least .* GB, but only 0\.0 GB are free"):
-        plan_of(tree)
+    found = run_app(exact_demo[0], tmp_path / "out", "--atlas", "builtin", "--dry-run")
+    assert found.code == 2
+    assert re.search(r"will need at least .* GB, but only 0\.0 GB are free", found.err)
 
 
 SESSIONS, VOLUMES = 2, 90
