@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -171,6 +171,23 @@ def test_a_table_of_splits_says_who_tests_in_which_repeat(tree, tmp_path):
     wrote = tree.table("predictions")
     assert set(wrote.loc[wrote["repeat"] == 0, "participant_id"]) == set(names[2:])
     assert "such as sub-77" in " ".join(tree.facts("prediction")["CohortNotes"])
+
+
+def test_equal_minutes_are_the_first_volumes_of_every_session(tree):
+    assert tree.group(*FIXED) == 0
+    whole = tree.table("scans")
+    assert tree.group(*FIXED, "--equal-minutes") == 0
+    scans, names = tree.table("scans"), sorted(tree.series)
+    sessions = {name: (np.concatenate(runs[:2]), runs[2]) for name, runs in tree.series.items()}
+    shortest = min(len(scan) for scans_of in sessions.values() for scan in scans_of)
+    first = replace(
+        tree, series={name: [stats.zscore(scan[:shortest]) for scan in pair] for name, pair in sessions.items()}
+    )
+    for test, train, _ in folds_of(tree):
+        assert_predicted(first, 0, [names[row] for row in test], [names[row] for row in train])
+    assert (scans["volumes"] == shortest).all()
+    kept = whole["degrees_of_freedom"] * shortest / whole["volumes"]
+    np.testing.assert_allclose(scans["degrees_of_freedom"], kept)
 
 
 @pytest.mark.parametrize(

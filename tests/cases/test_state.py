@@ -233,9 +233,14 @@ def change_a_byte(path):
     path.write_text(text[:place] + ("8" if text[place] != "8" else "3") + text[place + 1 :])
 
 
+def series_beside(table):
+    return next(table.parent.glob("*_stat-mean_timeseries.tsv"))
+
+
 HARMED = {
     "a folder is gone": (lambda table: shutil.rmtree(table.parents[1]), "is gone"),
     "a byte is changed": (change_a_byte, "is not of it"),
+    "half a series": (lambda table: os.truncate(series := series_beside(table), series.stat().st_size // 2), "is cut"),
 }
 
 

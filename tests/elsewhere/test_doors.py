@@ -176,6 +176,12 @@ def test_a_list_reads_every_form_of_a_matrix(forms, tmp_path):
     assert scans["seconds"].tolist() == [120.0] * len(SCANS)
 
 
+def scrambled(r):
+    upper = np.zeros((P, P))
+    upper[UPPER] = np.random.default_rng(0).permutation(np.resize([0.9, -0.9], UPPER[0].size))
+    return np.eye(P) + upper + upper.T
+
+
 FAULTS = {
     "r above 1": (lambda r: np.arctanh(r - np.eye(P)) * 3 + np.eye(P), {}, "declare it as z"),
     "small z": (lambda r: np.arctanh(r / 4 - np.eye(P) / 4) + 18.7 * np.eye(P), {}, "has 18.7 on its diagonal"),
@@ -186,6 +192,7 @@ FAULTS = {
     "a wrong length": (lambda r: r[UPPER][:-1], {}, "no triangle"),
     "two different halves": (lambda r: r + np.triu(np.ones((P, P)), 1) / 3, {}, "halves differ"),
     "holes": (lambda r: np.where((np.arange(P)[:, None] + np.arange(P)) == 1, np.nan, r), {}, "are missing"),
+    "values in other places": (scrambled, {}, "eigenvalue"),
     "no correlations": (lambda r: np.where(np.eye(P) > 0, 1, -0.9), {}, "which no correlation matrix has"),
 }
 
@@ -195,6 +202,9 @@ def test_a_matrix_that_is_not_what_is_declared_is_named_and_stops_no_other(tmp_p
     for number, ((person, session), values) in enumerate(SERIES.items()):
         np.savetxt(tmp_path / f"{number}.txt", np.corrcoef(values.T))
         rows.append({"participant_id": person, "session_id": session, "path": f"{number}.txt"})
+    sources.table(tmp_path / "twins.tsv", np.corrcoef(SERIES[SCANS[0]].T), header=[NAMES[0], *NAMES[:-1]])
+    rows.append({"participant_id": "twins", "session_id": "a", "path": "twins.tsv"})
+    np.savetxt(tmp_path / "0.txt", np.corrcoef(SERIES[SCANS[0]].T), fmt="%.2f")  # which is no fault
     for number, (spoil, columns, _) in enumerate(FAULTS.values()):
         np.savetxt(tmp_path / f"bad{number}.txt", spoil(np.corrcoef(SERIES[SCANS[0]].T)))
         rows.append({"participant_id": f"bad{number}", "session_id": "a", "path": f"bad{number}.txt", **columns})
@@ -202,6 +212,7 @@ def test_a_matrix_that_is_not_what_is_declared_is_named_and_stops_no_other(tmp_p
     assert code == 0
     assert len(written(out)) == len(SCANS)
     excluded = pd.read_csv(out / "group" / "excluded.tsv", sep="\t").set_index("participant_id")["reason"]
+    assert "two parcels of one name" in excluded["sub-twins"]
     for number, (_, _, said) in enumerate(FAULTS.values()):
         assert said in excluded[f"sub-bad{number}"]
         assert f"bad{number}.txt" in excluded[f"sub-bad{number}"]
