@@ -16,7 +16,6 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.outputs.tables import read_table
-from tests.cases import cohorts
 from tests.command import main
 from tests.conftest import copy_study
 from tests.telling import telling
@@ -227,27 +226,3 @@ def test_little_memory_changes_the_seventh_digit_and_says_so(study):
         for name in ("roomy", "tight")
     )
     assert 0 < np.abs(one - other).max() < 1e-4 * one.std()
-
-
-def test_no_table_depends_on_who_does_the_work(tmp_path, monkeypatch):
-    """Alone, two processes, two workers of Dask: every table of the prediction is the same to the last bit."""
-    distributed = pytest.importorskip("distributed", reason="Dask is not installed (extra 'cluster')")
-    monkeypatch.setattr("fcpower_bids.parallel.WORTH", 0.0)
-    random = np.random.default_rng(3)
-    cohorts.write_series(tmp_path, parcels=20)
-    columns = {name: random.standard_normal(len(cohorts.PEOPLE)) for name in ("score", "age")}
-    table = cohorts.write_table(tmp_path / "x.tsv", participant_id=cohorts.PEOPLE, **columns)
-    asked = ("--analyses", "prediction", "--targets", "score", "--covariates", "age", "--phenotypes", table)
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-        address = cluster.scheduler_address
-        kinds = {"alone": (), "processes": ("--nprocs", "2"), "dask": ("--executor", address)}
-        for name, options in kinds.items():
-            words = ("-w", tmp_path / "w", "--permutations", 20, "--name", name, *options)
-            assert cohorts.group(tmp_path, *asked, *words) == 0
-    tables = {name: sorted((tmp_path / "out" / "group" / name).glob("*.tsv")) for name in kinds}
-    assert len(tables["alone"]) > 8
-    for name in ("processes", "dask"):
-        assert [path.name for path in tables[name]] == [path.name for path in tables["alone"]]
-        for one, other in zip(tables["alone"], tables[name], strict=True):
-            assert one.read_bytes() == other.read_bytes(), f"{name}: {one.name}"
-    assert not list((tmp_path / "w" / "shared").glob("*")), "what was shared is removed"

@@ -121,16 +121,6 @@ def test_a_split_of_ones_own_does_not_part_two_people_who_look_alike(planted, tm
     )
 
 
-def test_families_that_nobody_declared_are_named(check, planted):
-    cohort, _ = planted
-    table = cohort.phenotypes
-    cohort.phenotypes = table.assign(Family_ID=[f"F{max(row - 5, 0)}" for row in range(PEOPLE)])
-    found, _ = check()
-    assert found.loc["families", "n"] == 6
-    assert "--family-column Family_ID" in found.loc["families", "remedy"]
-    assert check("--family-column", "Family_ID")[0].empty
-
-
 def test_a_target_made_of_site_is_named_with_its_share(check, planted):
     cohort, _ = planted
     table = cohort.phenotypes

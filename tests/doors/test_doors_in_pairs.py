@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,7 +15,7 @@ from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.outputs.tables import read_table as table
 from tests.cases.people import Told, run
-from tests.elsewhere.sources import described, read_connectome
+from tests.elsewhere.sources import read_connectome
 from tests.running import PLAIN, run_app
 
 ALPHA, TR, SCORE, REJECTED = 0.35, 2.5, "planted_score", "04"
@@ -70,65 +68,30 @@ def by_fmriprep(folder: Path, series: Series) -> tuple[str, ...]:
     return ()
 
 
-def by_xcpd(folder: Path, series: Series) -> tuple[str, ...]:
-    root = described(folder / "xcp_d", "xcp_d")
-    for (label, session), values in series.items():
-        stem = root / f"sub-{label}/ses-{session}/func" / f"sub-{label}_ses-{session}_task-rest_space-fsLR_seg-Toy"
-        stem.parent.mkdir(parents=True)
-        names = [f"Area{number}" for number in range(values.shape[1])]
-        pd.DataFrame(values, columns=names).to_csv(f"{stem}_stat-mean_timeseries.tsv", sep="\t", index=False)
-        Path(f"{stem}_stat-mean_timeseries.json").write_text(json.dumps({"RepetitionTime": TR}))
-    return ("-d", f"xcpd={root}")
-
-
-def by_cpac(folder: Path, series: Series) -> tuple[str, ...]:
-    """ABIDE as C-PAC left it: one session, no repetition time."""
-    root = folder / "Outputs" / "cpac" / "filt_noglobal" / "rois_toy"
-    root.mkdir(parents=True)
-    for (label, _), values in series.items():
-        header = "\t".join(f"#{number + 1}" for number in range(values.shape[1]))
-        np.savetxt(root / f"{label}_rois_toy.1D", values, delimiter="\t", header=header, comments="")
-    return ("-d", f"cpac={folder / 'Outputs' / 'cpac'}")
-
-
-def by_list(folder: Path, series: Series, kind: str = "series") -> tuple[str, ...]:
+def by_list(folder: Path, series: Series) -> tuple[str, ...]:
     """Every second file is text and the others are arrays; the table states no repetition time."""
     rows = []
     for number, ((label, session), values) in enumerate(series.items()):
-        values = values if kind == "series" else np.corrcoef(values.T)
         path = folder / f"{label}{session}{'.1D' if number % 2 else '.npy'}"
         np.savetxt(path, values, fmt="%.17g") if number % 2 else np.save(path, values)
-        rows.append({"participant_id": f"sub-{label}", "session_id": session, "path": path.name, "kind": kind})
+        rows.append({"participant_id": f"sub-{label}", "session_id": session, "path": path.name, "kind": "series"})
     pd.DataFrame(rows).to_csv(folder / "list.tsv", sep="\t", index=False)
     return ("-d", f"list={folder / 'list.tsv'}")
 
 
-def by_list_of_matrices(folder: Path, series: Series) -> tuple[str, ...]:
-    return by_list(folder, series, "matrix")
-
-
-WAYS: dict[Callable[[Path, Series], tuple[str, ...]], str] = {
-    by_fmriprep: "ab",
-    by_xcpd: "ab",
-    by_cpac: "a",
-    by_list: "ab",
-    by_list_of_matrices: "a",
-}
-"""Ways in, and the sessions that go by them."""
 GROUP = ("--min-time", 30, "--folds", 2, "--inner-folds", 2, "--repeats", 1, "--permutations", 0, "--nprocs", 1)
 GROUP += ("--preset", "paper", "--quiet", "--targets", SCORE, "--representations", "fc_power", "--name", "doors")
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [by_fmriprep, by_list])
 def test_every_way_in_leads_to_right_numbers(way, truth, tmp_path):
     bids, everything = truth
     shutil.copytree(bids, tmp_path / "bids") if way is by_fmriprep else (tmp_path / "bids").mkdir()
     shutil.copy(bids / "participants.tsv", tmp_path / "bids" / "participants.tsv")
-    series = {scan: values for scan, values in everything.items() if scan[1] in WAYS[way]}
-    source, out = way(tmp_path, series), tmp_path / "out"
+    source, out = way(tmp_path, everything), tmp_path / "out"
     out.mkdir(exist_ok=True)
     (out / "exclude.tsv").write_text(f"participant_id\tdecision\nsub-{REJECTED}\treject\n")
-    series = {scan: values for scan, values in series.items() if scan[0] != REJECTED}
+    series = {scan: values for scan, values in everything.items() if scan[0] != REJECTED}
 
     def group(*options: str) -> Told:
         return run(tmp_path / "bids", out, "group", *GROUP, *source, *options)
@@ -173,12 +136,8 @@ def applies_a_model(out: Path, series: Series) -> None:
 
 
 def identifies(group: Callable[..., Told], out: Path, series: Series) -> None:
-    """Identification across sessions: nearest neighbours by numpy; with one session a sentence."""
+    """Identification across sessions: nearest neighbours by numpy."""
     ended = group("--analyses", "fingerprinting", "--replace")
-    if not any(session == "b" for _, session in series):
-        assert ended.code == 3
-        assert "Fingerprinting needs two sessions of the same people" in ended.err
-        return
     assert ended.code == 0, ended.err
     people = sorted({label for label, _ in series})
     one, other = (np.array([power(np.corrcoef(series[label, session].T)) for label in people]) for session in "ab")
@@ -255,41 +214,3 @@ def test_painted_people_have_their_own_connectomes(painted, series):
         assert np.corrcoef(found[key][UPPER], true[UPPER])[0, 1] > 0.8
     assert len(found) == 4
     assert identification({key: spectral_power(matrix, EXPONENT)[UPPER] for key, matrix in found.items()}) == 1
-
-
-# Views of the head
-
-
-@pytest.fixture
-def root(painted_people, tmp_path):
-    """A copy of the painted people with one recording each."""
-    return shutil.copytree(painted_people / "in", tmp_path / "bids", ignore=shutil.ignore_patterns("ses-2"))
-
-
-def images(root, person="001"):
-    atlas = next(root.glob("atlas/*_dseg.nii.gz"))
-    bold = next(root.glob(f"derivatives/**/sub-{person}_ses-1*_desc-preproc_bold.nii.gz"))
-    return bold, bold.with_name(bold.name.replace("preproc_bold", "brain_mask")), atlas
-
-
-def rewrite(path, change):
-    image = nib.load(path)
-    nib.save(nib.Nifti1Image(change(np.asanyarray(image.dataobj).copy()), image.affine, image.header), path)
-
-
-def flip_the_atlas(root):
-    rewrite(images(root)[2], lambda values: values[::-1])
-
-
-def process(root, *options):
-    words = ("participant", "--atlas", images(root)[2], "--nprocs", "2", "--quiet", *options)
-    return run(root, root.parent / "out", *words)
-
-
-def test_an_atlas_whose_left_is_on_the_right_is_refused(root, tmp_path):
-    flip_the_atlas(root)
-    ended = process(root)
-    assert ended.code == 2
-    assert images(root)[2].name in ended.err
-    assert "is flipped: the parcels that are named left lie on the right" in ended.err
-    assert not list((tmp_path / "out").glob("sub-*"))
