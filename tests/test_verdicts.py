@@ -260,15 +260,6 @@ def test_whatever_makes_another_question_is_told_with_both_before_anything_is_re
     assert ask(nine, "--targets", "age", "--name", "first", "--representations", "fc", "--penalties", "1") == 0
 
 
-def test_a_run_of_other_analyses_does_not_hide_the_question_of_the_first(nine, capsys):
-    assert ask(nine, "--targets", "age", "--name", "hidden") == 0
-    words = [word if word != "prediction" else "qc_fc" for word in NAMED_QUICK]
-    other = [*map(str, [nine.bids, nine.out, "group", *words, "--name", "hidden", "--targets", "score"])]
-    assert main(other) == 0
-    assert ask(nine, "--targets", "score", "--name", "hidden") == 2
-    assert "(--targets age, now score)" in capsys.readouterr().err
-
-
 def test_every_choice_of_a_cohort_is_decided_to_make_another_question_or_not():
     fields = {each.name: each for part in (Group, Inputs) for each in dataclasses.fields(part)}
     assert not [name for name, each in fields.items() if each.metadata["question"] is None]

@@ -166,13 +166,6 @@ def test_what_is_made_of_a_covariate_of_a_preset_is_no_target_there(target, tmp_
     assert "cbig" in found.err
 
 
-def test_what_a_composite_is_made_of_is_not_known_without_a_scan(tmp_path):
-    cohort(tmp_path, sex=["F", "M"] * 20)
-    assert group(tmp_path, "--targets", "old=age>=40", "g=old,score").code == 0
-    rows = read(tmp_path, "prediction_baselines").query("target == 'g' and model == 'known'")
-    assert "age" not in " ".join(rows["known"])
-
-
 def test_minutes_of_someone_with_a_session_of_unknown_length_are_not_known(tmp_path):
     folder = write_series(tmp_path, PEOPLE, sessions=("1", "2"), volumes=60)
     rows = pd.read_csv(folder / "list.tsv", sep="\t").assign(kind="matrix", repetition_time=np.nan, minutes=5.0)
@@ -184,13 +177,6 @@ def test_minutes_of_someone_with_a_session_of_unknown_length_are_not_known(tmp_p
     write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE, score=SCORE)
     assert group(folder, "--targets", "score", "--covariates", "minutes").code == 0
     assert set(read(folder, "predictions")["participant_id"]) == set(PEOPLE[10:])
-
-
-def test_a_column_that_has_the_name_of_what_scans_tell_is_named(tmp_path):
-    cohort(tmp_path, mean_fd=RANDOM.random(len(PEOPLE)))
-    assert group(tmp_path, "--targets", "score", "--covariates", "mean_fd").code == 0
-    notes = json.loads((tmp_path / "out" / "group" / "scans.json").read_text())["CohortNotes"]
-    assert any("'mean_fd' is the column of the phenotype tables" in note for note in notes)
 
 
 def test_another_model_of_one_name_does_not_take_the_rows_of_the_first(tmp_path):
@@ -240,36 +226,6 @@ def test_the_page_of_a_run_that_was_stopped_shows_nothing_of_other_people(tmp_pa
     assert "the run ended before it was done anew" in page.read_text()
 
 
-def test_who_is_counted_as_left_out_is_left_out(tmp_path):
-    score = SCORE.copy()
-    score[::8] = 0
-    cohort(tmp_path, score=score)
-    (tmp_path / "c.toml").write_text('missing_values = ["score=0"]\n')
-    (tmp_path / "ex.tsv").write_text("participant_id\tdecision\nsub-777\treject\n")
-    options = ("--targets", "score", "--config-file", tmp_path / "c.toml", "--exclude-file", tmp_path / "ex.tsv")
-    found = group(tmp_path, *options)
-    assert found.code == 0
-    assert "\nLeft out: 5 values\n" in found.err
-    assert "sub-777: ex.tsv names it, but it is not here" in found.err
-    assert "were 5 values." in (tmp_path / "out" / "group" / "CITATION.md").read_text()
-    kinds = read(tmp_path, "excluded")["what"].value_counts().to_dict()
-    assert kinds == {"code": 5, "value": 5, "decision": 1}
-
-
-def test_the_methods_name_classes_lengths_and_what_motion_was_corrected_for(tmp_path):
-    cohort(tmp_path, weight=AGE[::-1])
-    rows = pd.read_csv(tmp_path / "list.tsv", sep="\t")
-    rows.assign(mean_fd=np.linspace(0.1, 0.4, len(rows))).to_csv(tmp_path / "list.tsv", sep="\t", index=False)
-    wanted = ("--targets", "score", "old=age>=40", "--covariates", "weight", "--site-column", "site")
-    quick = (*PREDICT[:8], "--nprocs", 1, "--analyses", "prediction", "qc_fc", "--representations", "fc")
-    assert group(tmp_path, *wanted, quick=quick).code == 0
-    text = (tmp_path / "out" / "group" / "CITATION.md").read_text()
-    assert "Recordings with less than 120 s of cleaned signal were left out." in text
-    assert "old has two classes (1.0 is age of 40 or more); scores are for 1.0." in text
-    assert "corrected for the number of representations and of targets" in text
-    assert "(QC-FC) [@ciric2017], without what weight and the sites explain, is given" in text
-
-
 def test_what_was_done_before_a_run_was_stopped_is_shown(tmp_path, monkeypatch):
     cohort(tmp_path)
     both = (*PREDICT[:10], "--nprocs", 1, "--analyses", "prediction", "edges", "--representations", "fc")
@@ -303,40 +259,6 @@ def test_a_sweep_of_other_people_is_not_shown(tmp_path):
     assert read(tmp_path, "left_out")["analysis"].tolist() == ["parcellation_sweep"]
 
 
-def test_who_is_left_out_at_a_site_is_named(tmp_path):
-    places = {}
-    for site, label in (("one", 0), ("two", 1)):
-        folder = tmp_path / site
-        write_series(folder, PEOPLE[:6], volumes=60, seed=label)
-        write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE[:6], age=AGE[:6])
-        assert group(folder, quick=(*QUICK, "--analyses", "check")).code == 0
-        places[site] = folder / "out"
-    (places["one"] / "exclude.tsv").write_text("participant_id\tdecision\treason\nsub-003\treject\tmoved\n")
-    sites = ("-d", *(f"{site}={place}" for site, place in places.items()))
-    for people in ((), ("--participant-label", "one+001", "one+003", "two+001", "two+003")):
-        words = (tmp_path / "one" / "bids", tmp_path / "both", "group", *sites, *QUICK, "--analyses", "check", *people)
-        found = run(*words)
-        assert found.code == 0, found.err
-        rows = table(tmp_path / "both" / "group" / "excluded.tsv")
-        reasons = rows[rows["participant_id"] == "sub-one+003"]["reason"]
-        assert "sub-003_task-rest: exclude.tsv: moved" in reasons.tolist()
-
-
-@pytest.mark.parametrize("other", [("--targets", "age"), ("--targets", "score", "--covariates", "age")])
-def test_the_answer_to_another_question_is_not_replaced_without_being_asked(other, tmp_path):
-    cohort(tmp_path)
-    assert group(tmp_path, "--targets", "score").code == 0
-    before = read(tmp_path, "predictions")
-    found = group(tmp_path, *other)
-    assert found.code == 2
-    assert "holds results of another question" in found.err
-    pd.testing.assert_frame_equal(read(tmp_path, "predictions"), before)
-    assert group(tmp_path, *other, "--name", "second").code == 0
-    pd.testing.assert_frame_equal(read(tmp_path, "predictions"), before)
-    assert group(tmp_path, *other, "--replace").code == 0
-    assert not read(tmp_path, "predictions").equals(before)
-
-
 def test_a_list_has_one_name_whatever_it_is_called(tmp_path, monkeypatch):
     cohort(tmp_path)
     check = (*QUICK, "--analyses", "check")
@@ -363,43 +285,12 @@ def test_curves_of_identification_need_no_phenotypes(tmp_path):
     assert len(read(folder, "identification_curves"))
 
 
-def test_a_code_for_a_missing_value_is_no_score_of_a_new_person(tmp_path):
-    cohort(tmp_path)
-    assert group(tmp_path, "--targets", "score", "--save-models").code == 0
-    (model,) = models(tmp_path)
-    new = tmp_path / "new"
-    cohort(new)
-    score = np.where(np.arange(len(PEOPLE)) < 10, -999.0, SCORE)
-    write_series(
-        new, PEOPLE, volumes=120, seed=9, signal=lambda number: 0.05 + 0.9 * float(np.clip(SCORE[number], 0, 1))
-    )
-    write_table(new / "bids" / "participants.tsv", participant_id=PEOPLE, score=score)
-    assert group(new, "--targets", "score").code == 0
-    predictions(new, model)
-    sidecar = new / "out" / "group" / "predicted" / f"{model.name.removesuffix('_model')}.json"
-    assert json.loads(sidecar.read_text())["Coverage"]["Known"] == 30
-
-
 def test_a_site_that_is_held_out_is_no_covariate(tmp_path):
     cohort(tmp_path)
     options = ("--sites", "hold-out", "--site-column", "site", "--covariates", "site", "--folds", "2")
     found = group(tmp_path, "--targets", "score", *options)
     assert found.code == 3
     assert "'site' is a covariate" in found.err
-
-
-def test_who_leaves_the_list_leaves_the_corpus(tmp_path):
-    folder = write_series(tmp_path, PEOPLE[:12], volumes=60)
-    (folder / "bids" / "dataset_description.json").write_text('{"Name": "x", "BIDSVersion": "1.9.0"}')
-    words = (folder / "bids", folder / "out", "pretrain", "-d", f"list={folder / 'list.tsv'}", "--steps", 0)
-    assert run(*words, "--nprocs", 1).code == 0
-    rows = pd.read_csv(folder / "list.tsv", sep="\t")
-    rows.iloc[3:].to_csv(folder / "list.tsv", sep="\t", index=False)
-    found = run(*words, "--nprocs", 1)
-    assert found.code == 0, found.err
-    assert "9 recordings of 9 people" in found.err
-    kept = table(folder / "out" / "corpus" / "recordings.tsv")["subject"]
-    assert sorted(kept) == [name.removeprefix("sub-") for name in PEOPLE[3:12]]
 
 
 @pytest.mark.parametrize("kind", ["series", "matrix"])

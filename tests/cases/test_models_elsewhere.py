@@ -11,7 +11,7 @@ import pytest
 from fcpower_bids.workflows.group import complete_cohort, load_series_encoder, open_cohort
 from tests.cases.cohorts import QUICK, write_series, write_table
 from tests.cases.people import run, table
-from tests.cases.test_crossings import PEOPLE, PREDICT, SCORE, cohort, group, models, predictions
+from tests.cases.test_crossings import PEOPLE, SCORE, cohort, group, models, predictions
 from tests.command import parse_settings
 
 
@@ -78,16 +78,6 @@ def test_the_score_beside_the_p_of_a_model_is_that_of_the_p(target, values, scor
     assert words in found.out + found.err
 
 
-def test_nineteen_permutations_decide_nothing(tmp_path):
-    cohort(tmp_path)
-    few = [word if word != 39 else 19 for word in PREDICT]
-    found = group(tmp_path, "--targets", "score", "--save-models", quick=few)
-    assert found.code == 3
-    assert "was not tested" in found.err
-    assert "do not use it" not in found.err
-    assert "adds nothing" not in found.err
-
-
 def test_a_value_that_means_missing_is_no_known_score(tmp_path):
     score = SCORE.copy()
     score[::4] = 0
@@ -125,30 +115,6 @@ def test_runs_are_read_with_all_parcels_by_the_encoder_of_the_others(tmp_path):
         runs = [np.load(tmp_path / f"{person}{ending}.npy") for ending in ("", "_run-2")]
         joined = np.concatenate([(values - values.mean(0)) / values.std(0, ddof=1) for values in runs])
         np.testing.assert_allclose(used[scan], embed(joined, 2.0), atol=1e-5)
-
-
-def test_encoders_are_ranked_within_sites_that_are_held_out(tmp_path):
-    score = SCORE.copy()
-    score[:10] = 1.0
-    cohort(tmp_path, score=score, site=[f"s{number // 10}" for number in range(40)])
-    quick = (*QUICK, "--analyses", "encoder_comparison")
-    options = (
-        "--targets",
-        "score",
-        "--site-column",
-        "site",
-        "--sites",
-        "hold-out",
-        "--representations",
-        "fc",
-        "fc_power",
-    )
-    found = group(tmp_path, *options, quick=quick)
-    assert found.code == 0
-    folds = table(tmp_path / "out" / "group" / "encoder_folds.tsv")
-    means = folds[folds["r"] != "n/a"].astype({"r": float}).groupby("representation")["r"].mean()
-    best = {"fc": "FC", "fc_power": "FC^0.35"}[means.idxmax()]
-    assert f"the highest r is that of {best} ({means.max():.3f}) within sites that are held out" in found.err
 
 
 def test_runs_of_sites_are_not_read_by_another_model_than_that_of_the_stored_embeddings(tmp_path):

@@ -15,7 +15,7 @@ from nibabel.cifti2 import BrainModelAxis
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.notebook import load_cohort
-from tests.cases.people import LABELS, P, T, index_rows, run, series_of, table, write_list
+from tests.cases.people import LABELS, T, index_rows, run, series_of, table, write_list
 from tests.elsewhere.sources import read_connectome
 from tests.planting.surfaces import grayordinates, labels_of, make_surface_dataset, save_dlabel
 from tests.running import PLAIN
@@ -72,27 +72,6 @@ def test_a_path_of_windows_is_a_path(tmp_path):
     assert found.code == 0, found.err
     fc = read_connectome(next((tmp_path / "out").glob("sub-003/**/*_timeseries.npy")))
     np.testing.assert_allclose(fc, np.corrcoef(series_of("003").T), atol=1e-12)
-
-
-DIAGONALS = {
-    "shrunk": (lambda r: 0.97 * r, "it has 0.97 on its diagonal, where correlations have 1"),
-    "a covariance": (lambda r: r * np.outer(*[np.linspace(0.3, 0.9, P)] * 2), "a covariance has to be scaled first"),
-    "Fisher z": (lambda r: np.arctanh(r * 0.5 - 0.5 * np.eye(P)) + 2 * np.eye(P), "declare it as z"),
-}
-
-
-@pytest.mark.parametrize("kind", DIAGONALS)
-def test_a_diagonal_is_called_what_it_is(kind, tmp_path):
-    spoil, said = DIAGONALS[kind]
-    for label in LABELS[:4]:
-        r = np.corrcoef(series_of(label).T)
-        np.save(tmp_path / f"{label}.npy", spoil(r) if label == "002" else r)
-    rows = pd.DataFrame({"participant_id": LABELS[:4], "path": [f"{label}.npy" for label in LABELS[:4]]})
-    rows.to_csv(tmp_path / "list.tsv", sep="\t", index=False)
-    (tmp_path / "bids").mkdir()
-    assert run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={tmp_path / 'list.tsv'}", *CHECK).code == 0
-    assert said in excluded(tmp_path / "out")["sub-002"]
-    assert ("declare it as z" in excluded(tmp_path / "out")["sub-002"]) == (kind == "Fisher z")
 
 
 BOLD = "_desc-preproc_bold.nii.gz"

@@ -255,37 +255,3 @@ def test_a_scan_of_other_parcels_is_left_out_with_its_reason(tmp_path):
     places = np.arange(29)
     accuracy = np.mean([r.argmax(axis=0) == places, r.argmax(axis=1) == places])
     assert read(folder, "identification").set_index("representation").loc["fc", "accuracy"] == pytest.approx(accuracy)
-
-
-def test_the_runs_of_a_session_are_embedded_as_one_sequence(tmp_path):
-    """Two runs of other lengths for every second person; then without --encoder: means over runs, and a note."""
-    folder = write_series(tmp_path, EMBEDDED, ("a",), parcels=8, volumes=90)
-    write_table(folder / "bids" / "participants.tsv", participant_id=EMBEDDED, score=np.arange(30.0))
-    rows = pd.read_csv(folder / "list.tsv", sep="\t").assign(run="1")
-    more = rows.iloc[::2].assign(run="2")
-    more["path"] = more["path"].str.replace("_a.npy", "_a2.npy")
-    for number, path in enumerate(more["path"]):
-        np.save(folder / path, np.random.default_rng(100 + number).standard_normal((60, 8)))
-    pd.concat([rows, more]).to_csv(folder / "list.tsv", sep="\t", index=False)
-    words = ("--analyses", "prediction", "--targets", "score", "--representations", "embedding", "--penalties", "1")
-    assert group(folder, *words, "--encoder", "random-init") == 0
-    scans = read(folder, "scans")
-    assert sorted(scans["n_runs"].value_counts().to_dict().items()) == [(1, 15), (2, 15)]
-
-    whole = write_series(
-        tmp_path / "whole", EMBEDDED, ("a",), parcels=8, volumes=90
-    )  # the same, put end to end by hand
-    shutil.copy(folder / "bids" / "participants.tsv", whole / "bids" / "participants.tsv")
-    for name in EMBEDDED:
-        runs = [np.load(path) for path in sorted(folder.glob(f"{name}_a*.npy"))]
-        runs = [(run - run.mean(axis=0)) / run.std(axis=0, ddof=1) for run in runs]
-        np.save(whole / f"{name}_a.npy", np.concatenate(runs))
-    assert group(whole, *words, "--encoder", "random-init") == 0
-    ours, theirs = (read(each, "predictions")["predicted"] for each in (folder, whole))
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-3)
-    notes = json.loads((folder / "out" / "group" / "scans.json").read_text())["CohortNotes"]
-    assert "Of 15 scans 'randominit' has read the runs as one sequence." in notes
-    assert group(folder, *words, "--replace") == 0
-    notes = json.loads((folder / "out" / "group" / "scans.json").read_text())["CohortNotes"]
-    assert "Embeddings of 15 scans are means over their runs; --encoder reads these as one sequence." in notes
-    assert np.abs(read(folder, "predictions")["predicted"] - theirs).max() > 0.01

@@ -197,6 +197,8 @@ def test_the_decisions_of_a_site_hold_for_its_people_alone(kind, sites, tmp_path
     assert found.code == 0, found.err
     everyone = {f"sub-one+{person}" for person in LABELS[:20]} | {f"sub-two+{person}" for person in LABELS[:12]}
     assert set(people(tmp_path / "out")) == everyone - {f"sub-one+{label}"}
+    rows = table(tmp_path / "out" / "group" / "excluded.tsv").set_index("participant_id")
+    assert "exclude.tsv: " in rows.loc[f"sub-one+{label}", "reason"]
 
 
 TABLES = {

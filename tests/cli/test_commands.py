@@ -239,15 +239,6 @@ def test_a_file_in_the_place_of_a_folder_is_named(tmp_path):
         parse_settings([str(tmp_path), str(tmp_path / "out"), "participant"])
 
 
-def test_toml_round_trip_reproduces_the_settings(tmp_path):
-    chosen = parse_settings([*BASE, "--atlas", "A", "B+C", "--alpha", "0.5", "--debug", "--fd-thresh", "0"])
-    path = tmp_path / "settings.toml"
-    path.write_text(chosen.as_toml())
-    again = parse_settings([*BASE, "--config-file", str(path)])
-    assert again == chosen
-    assert again.method.configuration_hash() == chosen.method.configuration_hash()
-
-
 @pytest.mark.parametrize("spelling", ["xcp_d", "xcpd", "XCP-D"])
 def test_a_program_is_known_by_each_of_its_spellings(spelling):
     assert parse_settings([*BASE, "--config-file", spelling]).method.convention == "xcp_d"

@@ -187,6 +187,7 @@ FAULTS = {
     "small z": (lambda r: np.arctanh(r / 4 - np.eye(P) / 4) + 18.7 * np.eye(P), {}, "has 18.7 on its diagonal"),
     "z with an infinite diagonal": (lambda r: r / 4 + np.diag([np.inf] * P), {}, "has inf on its diagonal"),
     "a covariance": (lambda r: r * np.outer(*[np.linspace(0.3, 0.9, P)] * 2), {}, "a covariance has to be scaled"),
+    "shrunk": (lambda r: 0.97 * r, {}, "it has 0.97 on its diagonal, where correlations have 1"),
     "z that is r": (lambda r: r, {"scale": "z"}, "declare it as r"),
     "not square": (lambda r: r[:, :-1], {}, "neither a square matrix"),
     "a wrong length": (lambda r: r[UPPER][:-1], {}, "no triangle"),

@@ -158,20 +158,10 @@ def test_components_are_taken_by_number_not_by_column(tmp_path):
     assert names == ("w_comp_cor_00", "w_comp_cor_01", "c_comp_cor_00", "c_comp_cor_01")
 
 
-COUNTS = {"24P": 24, "27P": 27, "36P": 36, "simple": 26, "gsr_only": 1, "none": 0, "acompcor": 12, "acompcor_gsr": 13}
-
-
 def write_yaml(folder, text):
     path = folder / "own.yml"
     path.write_text(text)
     return path
-
-
-@pytest.mark.parametrize("name", COUNTS)
-def test_shipped_strategies_have_their_columns(name):
-    strategy = load_strategy(name)
-    assert len(strategy.columns) == COUNTS[name]
-    assert strategy.acompcor == (5 if name.startswith("acompcor") else 0)
 
 
 def test_own_strategy_from_a_file(tmp_path):

@@ -65,13 +65,6 @@ def test_a_broken_file_costs_its_panel_only_and_is_named(copied):
     assert str(settings.output_dir) not in text
 
 
-def test_the_content_policy_names_the_script_and_no_address(written):
-    text = written[1].read_text(encoding="utf-8")
-    assert "script-src &#39;sha256-" in text
-    assert "unsafe" not in text.split("<style>")[0]
-    assert not [part for part in text.split('src="')[1:] if not part.startswith("data:")]
-
-
 NETWORKS = ("a", "b") * 3
 
 
@@ -208,14 +201,6 @@ def test_the_place_of_a_scan_among_all_is_counted_from_the_input_tables(troubled
     for name, place in shown.items():
         (of,) = [recording for recording in rank if set(name.split("_")) <= set(recording.split("_"))]
         assert place == rank[of], name
-
-
-def test_decisions_that_cannot_be_read_are_named_and_the_index_stays(output, troubled_demo, capsys):
-    before = (output / "index.html").read_bytes()
-    (output / "exclude.tsv").write_text("participant_id\tdecision\nsub-01\tperhaps\n")
-    assert main([str(troubled_demo[0]), str(output), "participant", "--atlas", "builtin", "--reports-only"]) == 4
-    assert "exclude.tsv has the decision 'perhaps' in row 1. Write accept, doubt or reject." in capsys.readouterr().err
-    assert (output / "index.html").read_bytes() == before
 
 
 def press(browser, *keys):

@@ -181,19 +181,6 @@ def test_tables_of_an_earlier_run_are_told_apart(lines, settings):
     assert left_out.str.contains("not asked for this time").all()
 
 
-@pytest.mark.parametrize(
-    ("last", "choices", "words"),
-    [
-        ("learning_curves", {"scan_minutes": (99.0,)}, "A scan cannot be cut to 99 minutes"),
-        ("prediction", {"folds": 40}, "fewer than 40 folds"),
-    ],
-)
-def test_what_the_last_analysis_would_refuse_is_refused_before_the_first(settings, last, choices, words):
-    with pytest.raises(DatasetError, match=f"{last}: .*{words}"):
-        run_group(settings.changed(analyses=("fingerprinting", last), **choices))
-    assert not (settings.output_dir / "group" / "identification.tsv").exists()
-
-
 def test_a_second_run_waits_for_the_first_and_keeps_its_tables(lines, settings, pageless, monkeypatch):
     waits, said = threading.Event(), group.say
     monkeypatch.setattr(group, "say", lambda text, *more: (said(text, *more), waits.set() if WAITED in text else 0))
