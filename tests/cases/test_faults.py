@@ -142,6 +142,8 @@ def test_what_killed_processes_left_is_swept_by_the_next_run(exact_run, exact_de
     crash = out / "logs" / "crashes" / f"{series.name.partition('_atlas-')[0]}_res-2_.txt"
     crash.parent.mkdir(exist_ok=True)
     crash.write_text("Traceback")
+    for atlas in [*(out / "work" / "atlases").glob("*.json")]:
+        atlas.write_text(DEEP)
     next(out.glob("sub-01/ses-a/func/*_stat-pearsoncorrelation_relmat.npy")).unlink()
     assert run(exact_demo[0], out, "participant", *QUICK, "--transforms", "power", "fisher_z").code == 0
     assert not list(out.rglob(".*.part"))
@@ -177,47 +179,6 @@ def test_a_long_cell_is_cut(tmp_path):
     assert found.code == 3
     assert str(source) in found.err
     assert len(found.err) < 1_000
-
-
-@pytest.fixture(scope="module")
-def finished(exact_demo, tmp_path_factory):
-    """Dataset and outputs in one folder, so that a copy of both is theirs too."""
-    folder = tmp_path_factory.mktemp("finished")
-    shutil.copytree(exact_demo[0], folder / "in", symlinks=True)
-    assert run_app(folder / "in", folder / "out", *QUICK, "--transforms", "power", "fisher_z").code == 0
-    return folder
-
-
-@pytest.fixture
-def copy_of_exact(finished, tmp_path):
-    """Dataset and finished outputs of the exact demo, to be damaged."""
-    shutil.copytree(finished, tmp_path, symlinks=True, dirs_exist_ok=True)
-    return tmp_path
-
-
-def arrays_of(folder):
-    """Tables and arrays; sidecars name the place of the dataset."""
-    return {name: content for name, content in contents(folder, "work", "logs").items() if name[-3:] in ("tsv", "npy")}
-
-
-def forget(folder):
-    """Make the run of a recording begin again, as where it was killed before its status was written."""
-    for path in (folder / "out" / "logs" / "status").glob("*.json"):
-        path.unlink()
-
-
-def test_what_is_damaged_below_work_is_made_anew(copy_of_exact):
-    """A FC is missing besides, so that its recording begins again."""
-    folder, options = copy_of_exact, (*QUICK, "--transforms", "power", "fisher_z")
-    before = arrays_of(folder / "out")
-    for path in (folder / "out" / "work" / "atlases").glob("*.json"):
-        path.write_text(DEEP)
-    next((folder / "out").glob("sub-01/**/*_stat-pearsoncorrelation_relmat.npy")).unlink()
-    forget(folder)
-    for _ in range(2):
-        found = run(folder / "in", folder / "out", "participant", *options)
-        assert found.code == 0, found.err
-        assert arrays_of(folder / "out") == before
 
 
 @pytest.mark.parametrize("place", ["fcpower_bids.errors", "numpy"])

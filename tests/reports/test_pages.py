@@ -12,7 +12,6 @@ import json
 import re
 import shutil
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import nibabel
@@ -33,24 +32,18 @@ from fcpower_bids.reports.methods import all_references, cited_keys, methods_tex
 from fcpower_bids.reports.person import write_pages
 from fcpower_bids.reports.svg import MOST_POINTS, Drawing, Scale
 from fcpower_bids.settings import METHOD_SECTIONS, Method, Settings
-from tests.command import main
+from tests.command import main, parse_settings
 from tests.running import run_app
 
 FD = "framewise_displacement"
 
 
 @pytest.fixture
-def copied(written, tmp_path):
-    """The same outputs, to be changed, and a function that writes the pages of a person."""
-    shutil.copytree(written[0].output_dir, tmp_path / "out")
-    settings = replace(written[0], output_dir=tmp_path / "out")
-
-    def write(person="02"):
-        made = write_pages(settings, [person])
-        assert not made.failures
-        return made.pages
-
-    return settings, write
+def copied(troubled_demo, troubled_run, tmp_path):
+    """Settings of copied outputs, and a function that writes the page of a participant again."""
+    output = shutil.copytree(troubled_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
+    settings = parse_settings([str(troubled_demo[0]), str(output), "participant", "--atlas", "builtin"])
+    return settings, lambda: write_pages(settings, ["02"]).pages
 
 
 def test_a_broken_file_costs_its_panel_only_and_is_named(copied):
