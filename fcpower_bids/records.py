@@ -221,9 +221,6 @@ class Cohort:
     centroids: np.ndarray | None = None
     # people with scans (``scanned``), in the phenotype tables (``phenotypes``) and in both (``matched``)
     joined: Mapping[str, int] = field(default_factory=dict)
-    # by the names of ``embeddings``, per scan: whether the encoder was trained on it or its person, as in
-    # `fcpower_bids.encoders.checkpoints`
-    seen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     alike: tuple[tuple[str, str], ...] = ()  # people who seem to share a scan: they never span a split
     # folds that the user brings: ``repeat``, ``fold``, ``participant_id``, ``role`` (test, train, excluded),
     # ``inner_fold`` (-1 where it is to be drawn)
@@ -246,7 +243,6 @@ class Cohort:
             paths=tuple(self.paths[row] for row in rows) if self.paths else (),
             series=tuple(self.series[row] for row in rows) if self.series else (),
             repetition_times=tuple(self.repetition_times[row] for row in rows) if self.repetition_times else (),
-            seen={name: tuple(labels[row] for row in rows) for name, labels in self.seen.items()},
         )
 
 

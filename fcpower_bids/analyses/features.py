@@ -10,7 +10,6 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.core.arrays import FloatArray, Rows
@@ -18,12 +17,11 @@ from fcpower_bids.core.connectome import clip_tolerance, decompose_range, eigend
 from fcpower_bids.core.edges import edge_count, rebuild_matrix, vectorise_edges
 from fcpower_bids.core.folds import PRESETS
 from fcpower_bids.core.kernels import FeatureSource, correlation_kernel, power_features
-from fcpower_bids.encoders.checkpoints import HELD_OUT, NO, TRAINED, UNKNOWN
+from fcpower_bids.encoders.checkpoints import SEEN
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.parallel import map_tasks, track
 from fcpower_bids.records import Cohort
 from fcpower_bids.resources import available_bytes
-from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import TRANSFORMS, make_transform
 from fcpower_bids.transforms.stateless import Transform
@@ -321,7 +319,8 @@ class Representation:
 def expand_names(cohort: Cohort, settings: Settings) -> tuple[str, ...]:
     """Names of the representations; ``embedding`` stands for that of every encoder. Raises UsageError, Unfit.
 
-    Embeddings that nobody has, as of an encoder that says the same of everyone, are left out beside others.
+    Embeddings that nobody has, as of an encoder that says the same of everyone, are left out beside others; those of an
+    encoder that was trained on everybody are refused.
     """
     names: list[str] = []
     useful = [label for label, vectors in cohort.embeddings.items() if np.isfinite(vectors).any()]
@@ -336,6 +335,13 @@ def expand_names(cohort: Cohort, settings: Settings) -> tuple[str, ...]:
             names.append(name)
             continue
         chosen = [label for label in useful if encoder in ("", label)]
+        reasons = set(cohort.excluded["reason"])
+        trained = [label for label in cohort.embeddings if encoder in ("", label) and SEEN.format(label) in reasons]
+        if trained and not chosen:
+            raise Unfit(
+                f"The encoder of the embedding '{trained[0]}' was trained on everyone here who has one, so "
+                "nothing can be said of new people: take another dataset, or leave it out of --representations."
+            )
         is_there = encoder in cohort.embeddings if encoder else bool(cohort.embeddings)
         if not chosen and not (is_there and len(settings.group.representations) > 1):
             known = ", ".join(useful) or "none"
@@ -397,48 +403,3 @@ def transform_features(transform: Transform, connectivity: AveragedEdges) -> Fea
         matrix = transform.transform([connectivity.connectome(unit)])[0]
         rows[unit] = np.hstack([vectorise_edges(matrix), np.diag(matrix)[: n_parcels * transform.diagonal]])
     return rows
-
-
-NONE = "n/a"
-"""The mark of what no encoder has made."""
-ORDER = (TRAINED, HELD_OUT, UNKNOWN, NO)
-"""A person with several scans is what the first of them says."""
-EMBEDDED_PEOPLE = TABLES["embedded_people"]
-
-
-def mark_people(cohort: Cohort, representation: str) -> dict[str, str]:
-    """Whether the encoder of a representation has seen each person; nothing where it is of no encoder."""
-    people = cohort.scans["participant_id"].astype(str).tolist()
-    states: dict[str, str] = {}
-    if label := encoder_of(representation):
-        embedded = np.isfinite(cohort.embeddings[label]).all(axis=1)
-        marks = zip(people, cohort.seen.get(label, (UNKNOWN,) * len(people)), strict=True)
-        for person, state in (mark for mark, is_there in zip(marks, embedded, strict=True) if is_there):
-            states[person] = min(states.get(person, state), state, key=ORDER.index)
-    return states
-
-
-def count_trained(cohort: Cohort, representation: str, people: set[str]) -> float:
-    """How many of these people the encoder was trained on; NaN where there is none, or it does not say it."""
-    states = [state for person, state in mark_people(cohort, representation).items() if person in people]
-    return states.count(TRAINED) if states and UNKNOWN not in states else np.nan
-
-
-def mark_rows(cohort: Cohort, frame: pd.DataFrame) -> pd.Series:
-    """The mark of every row of a table of people and representations."""
-    marks = {name: mark_people(cohort, str(name)) for name in frame["representation"].unique()}
-    values = [
-        marks[name].get(str(person), NONE)
-        for name, person in zip(frame["representation"], frame["participant_id"], strict=True)
-    ]
-    return pd.Series(values, index=frame.index, dtype=object)
-
-
-def tabulate_people(cohort: Cohort) -> pd.DataFrame:
-    """Rows of ``embedded_people``."""
-    rows = [
-        (name, person, state)
-        for name in (f"{EMBEDDING}:{label}" for label in cohort.embeddings)
-        for person, state in sorted(mark_people(cohort, name).items())
-    ]
-    return pd.DataFrame(rows, columns=list(EMBEDDED_PEOPLE.columns))

@@ -122,7 +122,7 @@ def load_cohort(settings: Settings) -> Cohort:
     columns = _columns_of(phenotypes, people, settings.group)
     folds, about_folds = load_folds(settings.group, people)
     facts = read_parcel_facts(chosen[0].root, chosen[0], parcels)
-    embeddings, seen, without_embedding = read_embeddings(scans)
+    embeddings, without_embedding, about_embeddings = read_embeddings(scans)
     series, about_series = series_of(scans, parcels)
     rows += without_embedding
     # People with scans but without phenotypes, and the other way round.
@@ -143,7 +143,7 @@ def load_cohort(settings: Settings) -> Cohort:
     if not all(run.quality.volumes > 0 for is_repeated, scan in repeated if is_repeated for run in scan):
         notes.append("Of people with several scans the volumes of some are not known: all of theirs weigh the same.")
     reference, about_reference = _read_reference(chosen, parcels, {*edges.contents}, settings)
-    notes += [*about_reference, *facts.notes, *about_folds, *about_series]
+    notes += [*about_reference, *facts.notes, *about_folds, *about_series, *about_embeddings]
     notes += [*phenotypes.notes, *columns.notes, *describe_sets(settings.group)]
     return Cohort(
         scans=table,
@@ -157,7 +157,6 @@ def load_cohort(settings: Settings) -> Cohort:
         phenotypes=columns.frame,
         excluded=tabulate_exclusions(rows),
         embeddings=embeddings,
-        seen=seen,
         series=series,
         repetition_times=tuple(scan[0].quality.repetition_time for scan in scans),
         targets=columns.targets,

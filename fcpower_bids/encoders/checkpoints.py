@@ -29,6 +29,8 @@ STATE = "seen_in_pretraining"
 """Where the sidecar of an embedding says it."""
 TRAINED, HELD_OUT, NO, UNKNOWN = "trained", "held out", "no", "unknown"
 """Whether an encoder was trained on a person, or they chose or confirmed its checkpoint; unknown: it does not say."""
+SEEN = "the encoder of the embedding '{}' was trained on this person"
+"""Why the group level leaves an embedding out."""
 DIGITS = 16
 """Hexadecimal digits of a digest: by chance two of a million people share one with a probability of 3e-8."""
 

@@ -143,7 +143,7 @@ def out(tmp_path):
 def test_embeddings_are_averaged_over_runs_and_missing_where_there_is_none(out):
     add_embedding(out, "sub-01_run-1", np.array([1.0, 2.0]))
     add_embedding(out, "sub-01_run-2", np.array([3.0, 6.0]), weights="elsewhere")
-    embeddings, _, rows = read_embeddings(scans_of(out))
+    embeddings, rows, _ = read_embeddings(scans_of(out))
     np.testing.assert_array_equal(embeddings["fbert1m"], [[2.0, 4.0], [np.nan, np.nan]])
     assert [(row.participant_id, row.what, row.reason) for row in rows] == [
         ("sub-02", "value", "no embedding 'fbert1m'")
@@ -154,7 +154,7 @@ def test_an_embedding_of_a_series_that_was_cleaned_otherwise_since_is_left_out(o
     """The embedding stays where a participant level without --encoder writes FC of another strategy beside it."""
     add_embedding(out, "sub-01_run-1", np.array([1.0, 2.0]), NuisanceStrategy="36P")
     add_embedding(out, "sub-02", np.array([3.0, 6.0]), NuisanceStrategy="24P")
-    embeddings, _, rows = read_embeddings(scans_of(out))
+    embeddings, rows, _ = read_embeddings(scans_of(out))
     np.testing.assert_array_equal(embeddings["fbert1m"], [[np.nan, np.nan], [3.0, 6.0]])
     assert "cleaned otherwise since; run the participant level again with --encoder" in rows[0].reason
 
