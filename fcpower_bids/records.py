@@ -186,8 +186,8 @@ class Cohort:
     """The scans and people of a group analysis; made from files by ``derivatives.cohort``, or from anyone's arrays."""
 
     # one row per scan, in the order of ``edges``: ``participant_id``, ``session`` (``n/a`` when there is none),
-    # ``seconds``, ``volumes``, ``degrees_of_freedom``, ``mean_fd``, ``n_runs``, ``combination`` (how they were
-    # combined: ``none``, ``average``, ``concat``). A scan is all included runs of one person in one session, combined.
+    # ``seconds``, ``volumes``, ``degrees_of_freedom``, ``mean_fd``, ``n_runs``. A scan is all included runs of one
+    # person in one session, put end to end.
     scans: pd.DataFrame
     # (n_scans, P(P-1)/2): Pearson correlations without weights, upper triangle row by row (``numpy.triu_indices(P,
     # 1)``)

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome import clip_tolerance, decompose_range, eigendecompose, standardise
 from fcpower_bids.core.edges import edge_count, rebuild_matrix, vectorise_edges
-from fcpower_bids.core.folds import PRESETS
 from fcpower_bids.core.kernels import FeatureSource, correlation_kernel, power_features
 from fcpower_bids.encoders.checkpoints import SEEN
 from fcpower_bids.errors import Unfit, UsageError
@@ -74,7 +73,7 @@ BLOCK = 32
 
 
 class AveragedEdges:
-    """FC of each unit as a source of features; several scans by mean Fisher z or, with weights, mean correlation."""
+    """FC of each unit as a source of features: of several scans the mean, by the weight of each scan (n_scans,)."""
 
     def __init__(self, edges: FeatureSource, groups: Sequence[Rows], weights: FloatArray | None = None) -> None:
         self.edges = edges
@@ -83,7 +82,7 @@ class AveragedEdges:
         self.dtype = np.dtype(getattr(edges, "dtype", np.float64))
         self._order = np.concatenate(self.groups)
         self._sizes = np.array([group.size for group in self.groups])
-        self._weights = None if weights is None else weights[self._order]
+        self._weights = np.ones(self._order.size) if weights is None else weights[self._order]
         self._stops = np.cumsum(self._sizes)
 
     def __getitem__(self, key: Any) -> FloatArray:
@@ -98,14 +97,6 @@ class AveragedEdges:
         if (sizes == 1).all():
             return scans
         starts = np.cumsum(sizes) - sizes
-        if self._weights is None:
-            averaged, several = scans[starts], sizes > 1
-            scans, counts = scans[np.repeat(several, sizes)], sizes[several]
-            if (np.abs(scans) >= 1).any():
-                raise Unfit("Two parcels of a scan correlate perfectly, so scans cannot be averaged; exclude the scan.")
-            scores = np.add.reduceat(np.arctanh(scans), np.cumsum(counts) - counts, axis=0)
-            averaged[several] = np.tanh(scores / counts[:, None])
-            return averaged
         weights = self._weights[places]
         means = np.add.reduceat(weights[:, None] * scans, starts, axis=0) / np.add.reduceat(weights, starts)[:, None]
         means[sizes == 1] = scans[starts[sizes == 1]]  # untouched by the rounding of a weight
@@ -114,7 +105,7 @@ class AveragedEdges:
     def key(self, unit: int) -> bytes:
         """Scans that make the FC of a unit, and where there are several their weights."""
         rows, stop = self.groups[unit].tobytes(), self._stops[unit]
-        if self._weights is None or self._sizes[unit] == 1:
+        if self._sizes[unit] == 1:
             return rows
         return rows + self._weights[stop - self._sizes[unit] : stop].tobytes()
 
@@ -123,9 +114,9 @@ class AveragedEdges:
         return np.asarray(rebuild_matrix(self[unit], diagonal=1.0, weighted=False), dtype=float)
 
 
-def combine_scans(cohort: Cohort, groups: Sequence[Rows], settings: Settings) -> AveragedEdges:
-    """FC of units of one scan or several, combined as the preset asks; end to end, T volumes weigh T - 1."""
-    if not concatenates(settings) or all(len(group) == 1 for group in groups):
+def combine_scans(cohort: Cohort, groups: Sequence[Rows]) -> AveragedEdges:
+    """FC of units of one scan or several, whose series are put end to end: T volumes weigh T - 1."""
+    if all(len(group) == 1 for group in groups):
         return AveragedEdges(cohort.edges, groups)
     # Weight of each scan among those of its person: volumes less one for each run; equal where unknown.
     weights = (cohort.scans["volumes"] - cohort.scans["n_runs"]).astype(float)
@@ -133,16 +124,8 @@ def combine_scans(cohort: Cohort, groups: Sequence[Rows], settings: Settings) ->
     return AveragedEdges(cohort.edges, groups, weights.where(known, 1.0).to_numpy())
 
 
-def concatenates(settings: Settings) -> bool:
-    """Whether the scans of a person are put end to end; else the mean of Fisher z is taken."""
-    return PRESETS[settings.group.preset].combination == "concat"
-
-
-def describe_combination(settings: Settings) -> str:
-    """Say, for a sidecar, what a person with several scans is described by."""
-    if concatenates(settings):
-        return "connectivity of the z-scored series of all scans put end to end; mean over the scans for embeddings"
-    return "mean over the scans of the person (Fisher z for connectivity)"
+COMBINATION = "connectivity of the z-scored series of all scans put end to end; mean over the scans for embeddings"
+"""What describes a person with several scans, in the words of a sidecar."""
 
 
 class PowerFamily:
@@ -371,7 +354,7 @@ def build_representations(
     cohort: Cohort, groups: Sequence[Rows], names: Sequence[str], settings: Settings
 ) -> Iterator[Representation]:
     """Prepare representations of units, each given by its rows of scans, one at a time: their features are large."""
-    connectivity = combine_scans(cohort, groups, settings)
+    connectivity = combine_scans(cohort, groups)
 
     def build(name: str) -> Representation:
         if encoder := encoder_of(name):

@@ -36,7 +36,6 @@ from fcpower_bids.cohort.recordings import Selected, describe_nothing_left, sele
 from fcpower_bids.cohort.scans import (
     Run,
     assemble_edges,
-    combination_of,
     group_scans,
     read_edges,
     read_embeddings,
@@ -115,7 +114,7 @@ def load_cohort(settings: Settings) -> Cohort:
     rows += left_out
     scans = list(compress(scans, kept_scans))
     parcels = tuple(compress(edges.parcels, kept_parcels))
-    table = tabulate_scans(scans, settings)
+    table = tabulate_scans(scans)
     scanned = sessions_of(zip(table["participant_id"], table["session"], strict=True))
     people = list(scanned)
     phenotypes = load_phenotypes(settings, scanned)
@@ -138,7 +137,7 @@ def load_cohort(settings: Settings) -> Cohort:
     rows += [Exclusion(who, NO_SESSION, PERSON, reason) for reason, some in lost.items() for who in sorted(some)]
     rows += columns.rows
     if several := sum(len(scan) > 1 for scan in scans):
-        notes.append(f"Scans of several runs: {several}, combined by '{combination_of(settings)}' (--preset).")
+        notes.append(f"Scans of several runs: {several}; their series are put end to end.")
     repeated = zip(table["participant_id"].duplicated(keep=False), scans, strict=True)
     if not all(run.quality.volumes > 0 for is_repeated, scan in repeated if is_repeated for run in scan):
         notes.append("Of people with several scans the volumes of some are not known: all of theirs weigh the same.")

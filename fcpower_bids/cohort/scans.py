@@ -18,13 +18,8 @@ from joblib import Parallel, cpu_count, delayed
 from numpy.typing import NDArray
 
 from fcpower_bids.cohort.inclusion import NO_SESSION, RECORDING, VALUE, Connectome, Exclusion, Quality, name_some
-from fcpower_bids.core.connectome import (
-    ParcelError,
-    average_connectivity,
-    covered_parcels,
-)
-from fcpower_bids.core.edges import edge_count, rebuild_connectome, rebuild_matrix, vectorise_edges
-from fcpower_bids.core.folds import PRESETS
+from fcpower_bids.core.connectome import covered_parcels
+from fcpower_bids.core.edges import edge_count, rebuild_connectome, vectorise_edges
 from fcpower_bids.encoders.checkpoints import SEEN, STATE, TRAINED, UNKNOWN
 from fcpower_bids.errors import DatasetError, Unfit, UsageError
 from fcpower_bids.imaging.atlas_files import network_of
@@ -246,15 +241,10 @@ def group_scans(runs: Sequence[Run]) -> tuple[list[Scan], list[Exclusion]]:
     return scans, rows
 
 
-def combination_of(settings: Settings) -> str:
-    """How the runs of a scan become one connectome; with ``--equal-minutes`` they are put end to end and cut."""
-    return "concat" if settings.group.equal_minutes else PRESETS[settings.group.preset].combination
-
-
 SCANS, DEGREES = TABLES["scans"], "degrees_of_freedom"
 
 
-def tabulate_scans(scans: Sequence[Scan], settings: Settings) -> pd.DataFrame:
+def tabulate_scans(scans: Sequence[Scan]) -> pd.DataFrame:
     """Return one row per scan; motion is averaged over runs by their length."""
     rows = []
     for scan in scans:
@@ -266,7 +256,6 @@ def tabulate_scans(scans: Sequence[Scan], settings: Settings) -> pd.DataFrame:
             name: float(sum(getattr(quality, name) for quality in runs)) for name in ("seconds", "volumes", DEGREES)
         }
         row |= {"mean_fd": float(motion @ volumes / volumes.sum() if known else motion.mean()), "n_runs": len(scan)}
-        row |= {"combination": combination_of(settings) if len(scan) > 1 else "none"}
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -281,41 +270,25 @@ def assemble_edges(
     among_kept = np.flatnonzero(vectorise_edges(np.outer(kept, kept).astype(float), weighted=False))
     assembled = np.empty((len(scans), among_kept.size))
     for row, scan in enumerate(track(scans, "scans", settings, len(scans))):
-        assembled[row] = combine_edges(scan, edges, settings)[among_kept]
+        assembled[row] = combine_edges(scan, edges)[among_kept]
     return assembled
 
 
-def combine_edges(scan: Scan, edges: Edges, settings: Settings) -> np.ndarray:
-    """Edges of a scan (P (P - 1) / 2,): of its runs put end to end, or their mean Fisher z. Raises DatasetError."""
+def combine_edges(scan: Scan, edges: Edges) -> np.ndarray:
+    """Edges of a scan (P (P - 1) / 2,), of its z-scored runs put end to end. Raises DatasetError."""
     rows = edges.array[[run.place for run in scan]]
     if len(scan) == 1:
         return rows[0]
-    qualities, concat = [run.quality for run in scan], combination_of(settings) == "concat"
-    # Degrees of freedom for the average of Fisher z, T - 1 for runs put one after the other. Other programs may state
-    # neither: the next of degrees of freedom, T - 1 and seconds that all runs have is taken.
-    known = [
-        [quality.degrees_of_freedom for quality in qualities],
-        [quality.volumes - 1 for quality in qualities],
-        [quality.seconds for quality in qualities],
-    ]
-    weights = np.array(next((lengths for lengths in known[concat:] if not np.isnan(lengths).any()), known[-1]))
-    names = f"{scan[0].connectome.recording} and the other runs of its session"
+    # Other programs may not state volumes: seconds are taken.
+    volumes, seconds = (np.array([getattr(run.quality, name) for run in scan]) for name in ("volumes", "seconds"))
+    weights = seconds if np.isnan(volumes).any() else volumes - 1
     if not (weights > 0).all():
         raise DatasetError(
-            f"{names} have no known length. Run the participant level again, state minutes in the list of "
-            "another program's files, or choose with --bids-filter-file."
+            f"{scan[0].connectome.recording} and the other runs of its session have no known length. Run the "
+            "participant level again, state minutes in the list of another program's files, or choose with "
+            "--bids-filter-file."
         )
-    if concat:
-        return weights @ rows / weights.sum()
-    diagonals = np.where(edges.missing[[run.place for run in scan]], np.nan, 1.0)
-    try:
-        average = average_connectivity(rebuild_matrix(rows, diagonals, weighted=False), weights)
-    except ParcelError as error:
-        parcels = ", ".join(edges.parcels[parcel] for parcel in error.parcels[:5])
-        raise DatasetError(
-            f"{names} cannot be averaged: {error.reason} ({parcels}). Use --preset recommended."
-        ) from error
-    return vectorise_edges(average, weighted=False)
+    return np.asarray(weights @ rows / weights.sum())
 
 
 # --- Embeddings, series and parcels ---------------------------------------------------------------------------------
