@@ -90,8 +90,8 @@ def _pretrain(settings: Settings, processes: Any) -> int:
     note = partial(write_shared, settings.output_dir, record, settings.as_toml())
     result = train(processes, corpus, folder, config, probe=probe, tell=tell, n_processes=at_once, note=note)
     processes.first_only(partial(_tell, settings, result))
-    if not result.proven and processes.fabric.is_global_zero:  # the others have done their share
-        raise Unproven(f"{result.verdict} {REMEDY}")
+    if not result["proven"] and processes.fabric.is_global_zero:  # the others have done their share
+        raise Unproven(f"{result['verdict']} {REMEDY}")
     return 0
 
 
@@ -141,21 +141,19 @@ def _read_probe(settings: Settings, out: Path, cohorts: list[Any]) -> str:
     return f"{known} ({len(names)} people: {', '.join(target.name for target in targets) or 'identification'})"
 
 
-def _tell(settings: Settings, result: Any) -> None:
+def _tell(settings: Settings, result: dict[str, Any]) -> None:
     from fcpower_bids.pretrain.page import write_training_page  # only the end needs it
 
-    say(f"Encoder: {result.folder} (step {result.step} of {result.last_step})", settings)
-    if result.confirmed is not None:
-        sentence = (
-            f"Held-out alignment {result.selected:.3f}, {result.confirmed:.3f} without the optimism of the choice"
-        )
+    say("Encoder: {folder} (step {step} of {last_step})".format(**result), settings)
+    if result["confirmed"] is not None:
+        sentence = "Held-out alignment {selected:.3f}, {confirmed:.3f} without the optimism of the choice"
         if settings.pretraining.probe is not None:
-            sentence = f"Probe {result.selected:.3f} at the checkpoint that it chose"
-        say(f"{sentence}; optimism of the choice {result.optimism:+.3f}", settings)
+            sentence = "Probe {selected:.3f} at the checkpoint that it chose"
+        say(f"{sentence}; optimism of the choice {{optimism:+.3f}}".format(**result), settings)
     say(f"Page: {write_training_page(settings)}", settings)
-    if result.proven:
-        say(result.verdict, settings)
-        say(f"Use it: --encoder fbert --encoder-weights {result.folder}", settings)
+    if result["proven"]:
+        say(result["verdict"], settings)
+        say(f"Use it: --encoder fbert --encoder-weights {result['folder']}", settings)
 
 
 # --- The corpus -----------------------------------------------------------------------------------------------------
