@@ -191,20 +191,6 @@ def test_a_column_that_has_the_name_of_what_scans_tell_is_named(tmp_path):
     assert any("'mean_fd' is the column of the phenotype tables" in note for note in notes)
 
 
-def test_another_model_of_one_name_does_not_take_the_rows_of_the_first(tmp_path):
-    cohort(tmp_path)
-    assert group(tmp_path, "--targets", "score", "--save-models", "--name", "A").code == 0
-    write_table(tmp_path / "bids" / "participants.tsv", participant_id=PEOPLE, score=2 * SCORE + AGE / 100)
-    assert group(tmp_path, "--targets", "score", "--save-models", "--name", "B").code == 0
-    first, second = (tmp_path / "out" / "group" / name / "models" / "target-score-fc_model" for name in "AB")
-    before = predictions(tmp_path, first)
-    assert len(before) == len(PEOPLE)
-    found = run("predict", second, tmp_path / "out", "--participant-label", "001")
-    assert found.code == 3
-    assert "another model of this name" in found.err
-    pd.testing.assert_frame_equal(predictions(tmp_path, first), before)
-
-
 def test_who_is_gone_has_no_prediction_and_no_page_of_it(tmp_path):
     cohort(tmp_path)
     assert group(tmp_path, "--targets", "score", "--save-models").code == 0
