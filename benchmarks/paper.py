@@ -77,9 +77,9 @@ def make_cohort(n: int, n_parcels: int, n_timepoints: int, file: Path, twice: bo
     measures = {f"m{k:02d}": factor + 2 * rng.standard_normal(n) for k in range(N_MEASURES)}
     family = [f"f{number}" for number in np.repeat(np.arange(n), 2)[:n]]
     people = [person for person, _ in scans]
-    rows = [(names[p], f"ses-{s}", n_timepoints * TR, 0.1 + 0.01 * (p % 7), 1, "none") for p, s in scans]
+    rows = [(names[p], f"ses-{s}", n_timepoints * TR, n_timepoints, 0.1 + 0.01 * (p % 7), 1) for p, s in scans]
     return Cohort(
-        scans=pd.DataFrame(rows, columns=["participant_id", "session", "seconds", "mean_fd", "n_runs", "combination"]),
+        scans=pd.DataFrame(rows, columns=["participant_id", "session", "seconds", "volumes", "mean_fd", "n_runs"]),
         edges=edges,
         parcels=tuple(f"p{i:03d}" for i in range(n_parcels)),
         networks=tuple(f"network{i % 7}" for i in range(n_parcels)),

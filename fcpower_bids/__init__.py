@@ -11,7 +11,6 @@ from importlib import import_module
 from fcpower_bids._version import __version__
 
 __all__ = [
-    "CorrelationKernelRidge",
     "CorrelationKernelRidgeCV",
     "FamilyFolds",
     "SpectralPower",

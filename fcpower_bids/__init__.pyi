@@ -1,8 +1,5 @@
 from fcpower_bids._version import __version__ as __version__
 from fcpower_bids.estimators import (
-    CorrelationKernelRidge as CorrelationKernelRidge,
-)
-from fcpower_bids.estimators import (
     CorrelationKernelRidgeCV as CorrelationKernelRidgeCV,
 )
 from fcpower_bids.estimators import (

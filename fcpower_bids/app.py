@@ -158,7 +158,6 @@ def predict_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="fcpower_bids predict", description="Apply saved models to the scans of an output folder.")
     parser.add_argument("models", type=Path, nargs="+", help="folders of OUTPUT_DIR/group/models, of --save-models")
     parser.add_argument("output_dir", type=Path, help="outputs of the participant level")
-    parser.add_argument("--participant-label", nargs="+", default=[], help="participants [all]")
     parser.add_argument(
         "--phenotypes", type=Path, help="table with the age (and sex) of these people [participants.tsv of the dataset]"
     )
@@ -177,11 +176,10 @@ def predict(argv: Sequence[str]) -> int:
     names = [path.resolve().name for path in options.models]  # by which tables and pages are called
     if alike := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"Two models are called {alike}, and so would their tables be: rename the folder of one.")
-    asked = (options.output_dir, options.participant_label, options.phenotypes)
     states: list[str] = []
     broken: list[str] = []
     for model in options.models:
-        predictions = predict_scans(model, *asked)
+        predictions = predict_scans(model, options.output_dir, options.phenotypes)
         say_predictions(predictions, print)
         states += predictions.frame["state"].tolist()
         broken += predictions.broken

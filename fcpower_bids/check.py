@@ -13,14 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.features import (
-    EMBEDDING,
-    FC_POWER,
-    build_representations,
-    encoder_of,
-    expand_names,
-    mark_people,
-)
+from fcpower_bids.analyses.features import FC_POWER, build_representations
 from fcpower_bids.analyses.targets import (
     AMOUNTS,
     SIGNIFICANT,
@@ -55,8 +48,6 @@ from fcpower_bids.core.data_checks import (
     strange_pairs,
     swapped_scans,
 )
-from fcpower_bids.encoders.checkpoints import TRAINED, UNKNOWN
-from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.outputs.group import FinishedAnalyses, analysis_key, write_group_tables
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.parallel import say
@@ -96,23 +87,6 @@ def find(check: str, level: str, n: int, value: float, words: str = "", /, **gap
     texts = look_up("check", words or check)
     filled = (texts[part].format(n=n, value=value, **gaps) for part in ("finding", "consequence", "remedy"))
     return Finding(check, level, int(n), float(value), *filled)
-
-
-def check_seen(cohort: Cohort, settings: Settings) -> Iterator[Finding]:
-    """Find embeddings whose encoder was trained on people of the cohort."""
-    try:
-        scored = {encoder_of(name) for name in expand_names(cohort, settings)}
-    except (Unfit, UsageError):  # the analysis that needs them says it
-        scored = set()
-    name = "people seen in pretraining"
-    for label in cohort.embeddings:
-        marks = mark_people(cohort, f"{EMBEDDING}:{label}")
-        trained, n = sorted(person for person, state in marks.items() if state == TRAINED), len(marks)
-        if trained:
-            about = {"label": label, "of": n, "named": name_some(trained)}
-            yield find(name, ALARM if label in scored else NOTE, len(trained), len(trained) / n, **about)
-        elif UNKNOWN in marks.values():
-            yield find(name, NOTE, n, math.nan, "people unknown in pretraining", label=label)
 
 
 def check_joins(cohort: Cohort) -> Iterator[Finding]:
@@ -277,7 +251,6 @@ def check_cohort(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     for reason in excluded.loc[excluded["what"] == TARGET, "reason"].astype(str):  # columns that look like targets
         sentence, _, remedy = reason.partition(". ")
         findings.append(find("not predicted", LOOK, 1, math.nan, said=sentence, remedy=remedy))
-    findings += check_seen(cohort, settings)
     copied = excluded[[COPIED in str(reason) and NEITHER in str(reason) for reason in excluded["reason"]]]
     if len(copied):  # scans that are one to the bit under the names of two people
         people = list(dict.fromkeys(copied["participant_id"].astype(str)))

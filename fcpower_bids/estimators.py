@@ -1,13 +1,12 @@
 """FC^alpha, kernel ridge regression and folds for families as scikit-learn estimators, for pipelines of one's own.
 
-A score for each fold, families kept together, and a search over the exponent and the penalty::
+A score for each fold, families kept together, and a search over the exponent::
 
-    model = make_pipeline(SpectralPower(0.35), CorrelationKernelRidge(penalty=1.0))
+    model = make_pipeline(SpectralPower(0.35), CorrelationKernelRidgeCV())
     cross_val_score(model, connectomes, y, groups=family, cv=FamilyFolds(10))
-    grid = {"spectralpower__alpha": [0.2, 0.35, 1.0], "correlationkernelridge__penalty": [0.1, 1.0, 10.0]}
-    GridSearchCV(model, grid, cv=5).fit(connectomes, y)
+    GridSearchCV(model, {"spectralpower__alpha": [0.2, 0.35, 1.0]}, cv=5).fit(connectomes, y)
 
-`CorrelationKernelRidgeCV` selects the penalty by itself, as the group level does.
+`CorrelationKernelRidgeCV` selects the penalty by itself, as the group level does; one of `penalties` is taken as it is.
 """
 
 from __future__ import annotations
@@ -66,59 +65,11 @@ class FamilyFolds(_MetadataRequester):
                 yield np.flatnonzero(labels != fold), np.flatnonzero(labels == fold)
 
 
-class _CorrelationRegressor(RegressorMixin, BaseEstimator):
-    """Weights of centred, unit-norm feature vectors, shared by both regressions."""
-
-    coef_: FloatArray
-    intercept_: Any
-
-    def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray, bool]:
-        """Unit feature vectors (n, n_features), targets (n, n_targets), and whether they came as one column."""
-        features, targets = validate_data(
-            self, X, y, multi_output=True, y_numeric=True, dtype=np.float64, ensure_min_features=2, ensure_min_samples=2
-        )
-        alone = targets.ndim == 1
-        return _normalise(features), np.asarray(targets[:, None] if alone else targets, dtype=np.float64), alone
-
-    def predict(self, X: ArrayLike) -> FloatArray:
-        """Predict the targets of feature vectors (n, n_features): (n,) or (n, n_targets)."""
-        check_is_fitted(self)
-        features = validate_data(self, X, dtype=np.float64, reset=False)
-        predicted: FloatArray = _normalise(features) @ self.coef_.T + self.intercept_
-        return predicted
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
-
-
-class CorrelationKernelRidge(_CorrelationRegressor):
+class CorrelationKernelRidgeCV(RegressorMixin, BaseEstimator):
     """Kernel ridge regression with the Pearson correlation between feature vectors as kernel.
 
-    `penalty` is above 0; `fit_intercept`: whether there is an unpenalised intercept. After `fit`: `coef_` (n_features,)
-    or (n_targets, n_features), the weights of the centred, unit-norm feature vectors; `intercept_`; `n_features_in_`.
-    Source: the paper, Section "Predicting from the connectome". Equal to ``sklearn.kernel_ridge.KernelRidge`` with
-    ``kernel="precomputed"`` on ``numpy.corrcoef(X)``, plus the intercept.
-    """
-
-    def __init__(self, penalty: float = 1.0, fit_intercept: bool = True) -> None:
-        self.penalty = penalty
-        self.fit_intercept = fit_intercept
-
-    def fit(self, X: ArrayLike, y: ArrayLike) -> CorrelationKernelRidge:
-        """Fit on feature vectors (n, n_features), two features or more, and targets (n,) or (n, n_targets)."""
-        rows, columns, alone = self._read(X, y)
-        if not self.penalty > 0:
-            raise ValueError(f"The penalty must be above 0, not {self.penalty}.")
-        penalties = np.full(columns.shape[1], float(self.penalty))
-        weights, level = fit_weights(rows, columns, penalties, self.fit_intercept)
-        self.coef_, self.intercept_ = (weights[:, 0], level[0]) if alone else (weights.T, level)
-        return self
-
-
-class CorrelationKernelRidgeCV(_CorrelationRegressor):
-    """`CorrelationKernelRidge` whose penalty is selected by folds of the rows that it is fitted on.
+    The penalty is selected by folds of the rows that it is fitted on. With a single one this is
+    ``sklearn.kernel_ridge.KernelRidge`` with ``kernel="precomputed"`` on ``numpy.corrcoef(X)``, plus the intercept.
 
     Inside a cross-validation of one's own this is the nested protocol of the group level: with its folds and its inner
     folds the predictions are the same (the paper, Appendix "Evaluation protocols").
@@ -126,10 +77,14 @@ class CorrelationKernelRidgeCV(_CorrelationRegressor):
     `penalties`: the grid; by default that of the preset `recommended`, powers of ten from 0.001 to 1000, going on to
     1e-6 or 1e6 while the best lies at the edge. `selection`: "pooled_pearson" (all held-out rows together), or another
     of `core.scores.selection_scores`. `cv`: folds that together hold out every row; a number stands for
-    `FamilyFolds` with as many. After `fit`: `penalty_` and `score_`, a number or (n_targets,), selected for each target
-    and its selection score, NaN where no penalty had one; and what `CorrelationKernelRidge` has.
+    `FamilyFolds` with as many. `fit_intercept`: whether there is an unpenalised intercept. After `fit`: `penalty_` and
+    `score_`, a number or (n_targets,), selected for each target and its selection score, NaN where no penalty had one;
+    `coef_` (n_features,) or (n_targets, n_features), the weights of the centred, unit-norm feature vectors;
+    `intercept_`; `n_features_in_`.
     """
 
+    coef_: FloatArray
+    intercept_: Any
     penalty_: Any
     score_: Any
 
@@ -151,8 +106,14 @@ class CorrelationKernelRidgeCV(_CorrelationRegressor):
         `groups` (n,): families, which no fold splits. Raises ValueError: a row is in no fold, or a family is larger
         than one.
         """
-        rows, columns, alone = self._read(X, y)
+        features, targets = validate_data(
+            self, X, y, multi_output=True, y_numeric=True, dtype=np.float64, ensure_min_features=2, ensure_min_samples=2
+        )
+        alone = targets.ndim == 1
+        rows, columns = _normalise(features), np.asarray(targets[:, None] if alone else targets, dtype=np.float64)
         grid = RECOMMENDED.penalties if self.penalties is None else tuple(map(float, self.penalties))
+        if not min(grid) >= 0:
+            raise ValueError(f"A penalty must not be below 0, as {min(grid)} is.")
         solver = kernel_ridge(
             rows @ rows.T,
             dataclasses.replace(
@@ -169,6 +130,18 @@ class CorrelationKernelRidgeCV(_CorrelationRegressor):
         self.penalty_, self.score_ = (float(penalties[0]), float(scores[0])) if alone else (penalties, scores)
         self.coef_, self.intercept_ = (weights[:, 0], level[0]) if alone else (weights.T, level)
         return self
+
+    def predict(self, X: ArrayLike) -> FloatArray:
+        """Predict the targets of feature vectors (n, n_features): (n,) or (n, n_targets)."""
+        check_is_fitted(self)
+        features = validate_data(self, X, dtype=np.float64, reset=False)
+        predicted: FloatArray = _normalise(features) @ self.coef_.T + self.intercept_
+        return predicted
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
 
 
 def _normalise(features: FloatArray) -> FloatArray:
@@ -265,17 +238,9 @@ class SpectralPower(TransformerMixin, BaseEstimator):
 
 def _check_correlations(matrix: FloatArray) -> None:
     """Refuse a matrix (P, P) that is no correlation matrix, whose power would be another thing. Raises ValueError."""
-    diagonal = np.diag(matrix)
-    odd = diagonal[~np.isnan(diagonal) & ~(np.abs(diagonal - 1) <= ROUNDING)]
-    if len(odd):
+    faults = np.abs(np.diag(matrix) - 1), np.abs(matrix) - 1, np.abs(matrix - matrix.T)
+    if any(np.nanmax(fault, initial=0.0) > ROUNDING for fault in faults):
         raise ValueError(
-            f"A connectome has {odd[0]:.3g} on its diagonal, where correlations have 1: scale a covariance first, undo "
-            "Fisher z with tanh, and set the diagonal to 1."
+            "A connectome is no symmetric matrix of correlations with 1 on its diagonal: scale a covariance first, "
+            "undo Fisher z with tanh, and set the diagonal to 1."
         )
-    largest = float(np.nanmax(np.abs(matrix), initial=0.0))
-    if largest > 1 + ROUNDING:
-        raise ValueError(
-            f"A connectome has the value {largest:.3g}, which no correlation has: undo Fisher z with tanh."
-        )
-    if np.nanmax(np.abs(matrix - matrix.T), initial=0.0) > ROUNDING:
-        raise ValueError("The two halves of a connectome differ, so it is no matrix of correlations.")

@@ -61,7 +61,7 @@ class LoadedCohort:
     @cached_property
     def connectomes(self) -> FloatArray:
         """FC (n, P, P); of a person with several scans that of all of them, combined as the group level does."""
-        connectivity = combine_scans(self._cohort, self._rows, self._settings)
+        connectivity = combine_scans(self._cohort, self._rows)
         return np.stack([connectivity.connectome(row) for row in range(len(self))])
 
     def power(self, alpha: float = ALPHA_STAR) -> FloatArray:

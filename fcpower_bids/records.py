@@ -186,8 +186,8 @@ class Cohort:
     """The scans and people of a group analysis; made from files by ``derivatives.cohort``, or from anyone's arrays."""
 
     # one row per scan, in the order of ``edges``: ``participant_id``, ``session`` (``n/a`` when there is none),
-    # ``seconds``, ``volumes``, ``degrees_of_freedom``, ``mean_fd``, ``n_runs``, ``combination`` (how they were
-    # combined: ``none``, ``average``, ``concat``). A scan is all included runs of one person in one session, combined.
+    # ``seconds``, ``volumes``, ``degrees_of_freedom``, ``mean_fd``, ``n_runs``. A scan is all included runs of one
+    # person in one session, put end to end.
     scans: pd.DataFrame
     # (n_scans, P(P-1)/2): Pearson correlations without weights, upper triangle row by row (``numpy.triu_indices(P,
     # 1)``)
@@ -221,9 +221,6 @@ class Cohort:
     centroids: np.ndarray | None = None
     # people with scans (``scanned``), in the phenotype tables (``phenotypes``) and in both (``matched``)
     joined: Mapping[str, int] = field(default_factory=dict)
-    # by the names of ``embeddings``, per scan: whether the encoder was trained on it or its person, as in
-    # `fcpower_bids.encoders.checkpoints`
-    seen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     alike: tuple[tuple[str, str], ...] = ()  # people who seem to share a scan: they never span a split
     # folds that the user brings: ``repeat``, ``fold``, ``participant_id``, ``role`` (test, train, excluded),
     # ``inner_fold`` (-1 where it is to be drawn)
@@ -246,7 +243,6 @@ class Cohort:
             paths=tuple(self.paths[row] for row in rows) if self.paths else (),
             series=tuple(self.series[row] for row in rows) if self.series else (),
             repetition_times=tuple(self.repetition_times[row] for row in rows) if self.repetition_times else (),
-            seen={name: tuple(labels[row] for row in rows) for name, labels in self.seen.items()},
         )
 
 

@@ -183,7 +183,7 @@ def test_a_batch_of_ten_scans_has_ten_rows_and_each_its_sentence(of_sixteen, bat
 
 
 def test_a_connectome_is_compared_with_the_training_scans(of_sixteen, batch, study):
-    assert predict(of_sixteen, batch, "--participant-label", "20") == 0
+    assert predict(of_sixteen, batch) == 4
     path = batch / "group" / "predicted" / "target-planted-score-fc-power.tsv"
     row = read_table(path).set_index("participant_id").loc["sub-20"]
     page = html.unescape(next(batch.glob("sub-20_target-*.html")).read_text())

@@ -133,7 +133,6 @@ def test_the_recommended_protocol_is_what_it_says(tree, kernel):
     assert summary.loc["fc", "share_at_grid_edge"] == pytest.approx(at_edge.mean())
     assert tree.facts("prediction")["Preset"]["fit_transforms_on"] == "fold"
     assert "end to end" in tree.facts("prediction")["FeaturesOfAPerson"]
-    assert set(tree.table("scans")["combination"]) == {"concat", "none"}
 
 
 def ages_of(tree):

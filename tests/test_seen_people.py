@@ -1,4 +1,4 @@
-"""An encoder that was trained on the people that it is judged on is named, and its scores are marked.
+"""Who was in the training of an encoder is left out of what judges it, and named.
 
 From the images to the page, by the commands.
 """
@@ -60,17 +60,6 @@ def test_the_corpus_holds_the_named_people_and_no_others(study, capsys):
     assert "has no series of sub-99: correct --participant-label. There are 01, 02" in capsys.readouterr().err
 
 
-def test_the_check_names_them(study, capsys):
-    assert group(study, "--analyses", "check", "--name", "all") == 0
-    found = table(study, "check", "group/all").set_index("check").loc["people seen in pretraining"]
-    assert found["level"] == "alarm"
-    assert (found["n"], found["value"]) == (2, pytest.approx(2 / PEOPLE))
-    assert f"was trained on 2 of the {PEOPLE} people of this cohort (sub-01, sub-02)" in found["finding"]
-    assert f"was trained on 2 of the {PEOPLE} people" in capsys.readouterr().err
-    marks = table(study, "embedded_people", "group/all").set_index("participant_id")["seen_in_pretraining"]
-    assert marks.to_dict() == {f"sub-{one}": "trained" if one in TRAINED else "no" for one in (*TRAINED, *OTHERS)}
-
-
 def features(study, label: str, kind: str) -> dict[str, np.ndarray]:
     found = {}
     for session in "ab":
@@ -90,31 +79,30 @@ def share_found(study, labels, kind: str) -> float:
     return float(np.mean([*(r.argmax(1) == range(n)), *(r.argmax(0) == range(n))]))
 
 
-@pytest.fixture(scope="module")
-def scored(study):
-    """Tables of the prediction and the identification."""
-    quick = "--folds 3 --inner-folds 2 --repeats 2 --permutations 20 --quiet"
-    assert group(study, "--analyses", "prediction", "fingerprinting", *quick.split()) == 0
-    return study
+QUICK = ["--folds", "2", "--inner-folds", "2", "--repeats", "2", "--permutations", "20"]
 
 
-def test_scores_are_marked(scored):
-    study = scored
+def test_people_of_the_training_are_left_out_and_named(study, capsys):
+    assert group(study, "--analyses", "prediction", "fingerprinting", *QUICK) == 0
+    said = capsys.readouterr().err
+    assert f"'fbert' was trained on 2 of the {PEOPLE} people who have one (sub-01, sub-02)" in " ".join(said.split())
+    excluded = table(study, "excluded")
+    trained = excluded[excluded["reason"] == "the encoder of the embedding 'fbert' was trained on this person"]
+    assert trained["participant_id"].tolist() == ["sub-01", "sub-01", "sub-02", "sub-02"]
     whole = table(study, "identification").set_index("representation")
-    assert whole.loc[EMBEDDING, "n_trained"] == 2
-    assert np.isnan(whole.loc["fc", "n_trained"])
-    kinds = {"fc": "stat-pearsoncorrelation_relmat", EMBEDDING: "desc-fbert_embedding"}
-    for name, kind in kinds.items():
-        assert whole.loc[name, "accuracy"] == pytest.approx(share_found(study, (*TRAINED, *OTHERS), kind))
-    scans = table(study, "identification_scans").set_index(["representation", "participant_id"])["seen_in_pretraining"]
-    assert set(scans[EMBEDDING, "sub-01"]) == {"trained"}
-    assert set(scans[EMBEDDING, "sub-03"]) == {"no"}
+    for name, kind in {"fc": "stat-pearsoncorrelation_relmat", EMBEDDING: "desc-fbert_embedding"}.items():
+        assert whole.loc[name, "accuracy"] == pytest.approx(share_found(study, OTHERS, kind))
+    others = {f"sub-{label}" for label in OTHERS}
+    for name in ("predictions", "identification_scans"):
+        assert table(study, name).groupby("representation")["participant_id"].agg(set).to_dict() == {
+            "fc": others,
+            EMBEDDING: others,
+        }
 
 
-def test_predictions_are_marked(scored):
-    study = scored
-    predictions = table(study, "predictions")
-    marked = predictions[predictions["seen_in_pretraining"] == "trained"]
-    assert set(marked["participant_id"]) == {"sub-01", "sub-02"}
-    assert set(marked["representation"]) == {EMBEDDING}
-    assert table(study, "prediction_summary").set_index("representation").loc[EMBEDDING, "n_trained"] == 2
+def test_where_it_was_trained_on_everybody_nothing_is_scored(study, capsys):
+    chosen = ("--participant-label", *TRAINED, "--analyses", "fingerprinting", "--name", "two")
+    assert group(study, *chosen) == 3
+    assert "trained on everyone here who has one" in " ".join(capsys.readouterr().err.split())
+    run = [str(study / "bids"), str(study / "out"), "group", *chosen, "--quiet", "--nprocs", "1"]
+    assert main(run) == 0, "FC and FC^alpha need no encoder"

@@ -127,7 +127,7 @@ def _align(study: Study) -> tuple[AlignmentCurves, str]:
         masks[i, fold.train] = True
     built = study.columns
     targets = np.stack([built(fold.train) for fold in study.folds]) if callable(built) else built
-    family = PowerFamily(combine_scans(study.cohort, study.people.scans, study.settings), study.settings, keep=True)
+    family = PowerFamily(combine_scans(study.cohort, study.people.scans), study.settings, keep=True)
     spectra, size = family.spectra, masks.shape[1] * family.connectivity.shape[1] * 8
     if spectra is None or 4 * size > available_bytes():
         return alignment_curves(family.kernel, masks, targets), "left out: the cohort is too large for memory"
@@ -150,7 +150,7 @@ class ExponentGrid:
 
 def nested_exponent(study: Study, alphas: tuple[float, ...] = ALPHA_GRID) -> ExponentGrid:
     """Run the nested cross-validation for every exponent and choose one inside each outer fold, for every target."""
-    family = PowerFamily(combine_scans(study.cohort, study.people.scans, study.settings), study.settings, keep=True)
+    family = PowerFamily(combine_scans(study.cohort, study.people.scans), study.settings, keep=True)
     every = (
         Representation(f"fc^{alpha:g}", study.settings.group.kernel, partial(family.features, alpha))
         for alpha in track(alphas, "exponents", study.settings)

@@ -10,20 +10,17 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome import clip_tolerance, decompose_range, eigendecompose, standardise
 from fcpower_bids.core.edges import edge_count, rebuild_matrix, vectorise_edges
-from fcpower_bids.core.folds import PRESETS
 from fcpower_bids.core.kernels import FeatureSource, correlation_kernel, power_features
-from fcpower_bids.encoders.checkpoints import HELD_OUT, NO, TRAINED, UNKNOWN
+from fcpower_bids.encoders.checkpoints import SEEN
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.parallel import map_tasks, track
 from fcpower_bids.records import Cohort
 from fcpower_bids.resources import available_bytes
-from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import TRANSFORMS, make_transform
 from fcpower_bids.transforms.stateless import Transform
@@ -76,7 +73,7 @@ BLOCK = 32
 
 
 class AveragedEdges:
-    """FC of each unit as a source of features; several scans by mean Fisher z or, with weights, mean correlation."""
+    """FC of each unit as a source of features: of several scans the mean, by the weight of each scan (n_scans,)."""
 
     def __init__(self, edges: FeatureSource, groups: Sequence[Rows], weights: FloatArray | None = None) -> None:
         self.edges = edges
@@ -85,7 +82,7 @@ class AveragedEdges:
         self.dtype = np.dtype(getattr(edges, "dtype", np.float64))
         self._order = np.concatenate(self.groups)
         self._sizes = np.array([group.size for group in self.groups])
-        self._weights = None if weights is None else weights[self._order]
+        self._weights = np.ones(self._order.size) if weights is None else weights[self._order]
         self._stops = np.cumsum(self._sizes)
 
     def __getitem__(self, key: Any) -> FloatArray:
@@ -100,14 +97,6 @@ class AveragedEdges:
         if (sizes == 1).all():
             return scans
         starts = np.cumsum(sizes) - sizes
-        if self._weights is None:
-            averaged, several = scans[starts], sizes > 1
-            scans, counts = scans[np.repeat(several, sizes)], sizes[several]
-            if (np.abs(scans) >= 1).any():
-                raise Unfit("Two parcels of a scan correlate perfectly, so scans cannot be averaged; exclude the scan.")
-            scores = np.add.reduceat(np.arctanh(scans), np.cumsum(counts) - counts, axis=0)
-            averaged[several] = np.tanh(scores / counts[:, None])
-            return averaged
         weights = self._weights[places]
         means = np.add.reduceat(weights[:, None] * scans, starts, axis=0) / np.add.reduceat(weights, starts)[:, None]
         means[sizes == 1] = scans[starts[sizes == 1]]  # untouched by the rounding of a weight
@@ -116,7 +105,7 @@ class AveragedEdges:
     def key(self, unit: int) -> bytes:
         """Scans that make the FC of a unit, and where there are several their weights."""
         rows, stop = self.groups[unit].tobytes(), self._stops[unit]
-        if self._weights is None or self._sizes[unit] == 1:
+        if self._sizes[unit] == 1:
             return rows
         return rows + self._weights[stop - self._sizes[unit] : stop].tobytes()
 
@@ -125,9 +114,9 @@ class AveragedEdges:
         return np.asarray(rebuild_matrix(self[unit], diagonal=1.0, weighted=False), dtype=float)
 
 
-def combine_scans(cohort: Cohort, groups: Sequence[Rows], settings: Settings) -> AveragedEdges:
-    """FC of units of one scan or several, combined as the preset asks; end to end, T volumes weigh T - 1."""
-    if not concatenates(settings) or all(len(group) == 1 for group in groups):
+def combine_scans(cohort: Cohort, groups: Sequence[Rows]) -> AveragedEdges:
+    """FC of units of one scan or several, whose series are put end to end: T volumes weigh T - 1."""
+    if all(len(group) == 1 for group in groups):
         return AveragedEdges(cohort.edges, groups)
     # Weight of each scan among those of its person: volumes less one for each run; equal where unknown.
     weights = (cohort.scans["volumes"] - cohort.scans["n_runs"]).astype(float)
@@ -135,16 +124,8 @@ def combine_scans(cohort: Cohort, groups: Sequence[Rows], settings: Settings) ->
     return AveragedEdges(cohort.edges, groups, weights.where(known, 1.0).to_numpy())
 
 
-def concatenates(settings: Settings) -> bool:
-    """Whether the scans of a person are put end to end; else the mean of Fisher z is taken."""
-    return PRESETS[settings.group.preset].combination == "concat"
-
-
-def describe_combination(settings: Settings) -> str:
-    """Say, for a sidecar, what a person with several scans is described by."""
-    if concatenates(settings):
-        return "connectivity of the z-scored series of all scans put end to end; mean over the scans for embeddings"
-    return "mean over the scans of the person (Fisher z for connectivity)"
+COMBINATION = "connectivity of the z-scored series of all scans put end to end; mean over the scans for embeddings"
+"""What describes a person with several scans, in the words of a sidecar."""
 
 
 class PowerFamily:
@@ -321,7 +302,8 @@ class Representation:
 def expand_names(cohort: Cohort, settings: Settings) -> tuple[str, ...]:
     """Names of the representations; ``embedding`` stands for that of every encoder. Raises UsageError, Unfit.
 
-    Embeddings that nobody has, as of an encoder that says the same of everyone, are left out beside others.
+    Embeddings that nobody has, as of an encoder that says the same of everyone, are left out beside others; those of an
+    encoder that was trained on everybody are refused.
     """
     names: list[str] = []
     useful = [label for label, vectors in cohort.embeddings.items() if np.isfinite(vectors).any()]
@@ -336,6 +318,13 @@ def expand_names(cohort: Cohort, settings: Settings) -> tuple[str, ...]:
             names.append(name)
             continue
         chosen = [label for label in useful if encoder in ("", label)]
+        reasons = set(cohort.excluded["reason"])
+        trained = [label for label in cohort.embeddings if encoder in ("", label) and SEEN.format(label) in reasons]
+        if trained and not chosen:
+            raise Unfit(
+                f"The encoder of the embedding '{trained[0]}' was trained on everyone here who has one, so "
+                "nothing can be said of new people: take another dataset, or leave it out of --representations."
+            )
         is_there = encoder in cohort.embeddings if encoder else bool(cohort.embeddings)
         if not chosen and not (is_there and len(settings.group.representations) > 1):
             known = ", ".join(useful) or "none"
@@ -365,7 +354,7 @@ def build_representations(
     cohort: Cohort, groups: Sequence[Rows], names: Sequence[str], settings: Settings
 ) -> Iterator[Representation]:
     """Prepare representations of units, each given by its rows of scans, one at a time: their features are large."""
-    connectivity = combine_scans(cohort, groups, settings)
+    connectivity = combine_scans(cohort, groups)
 
     def build(name: str) -> Representation:
         if encoder := encoder_of(name):
@@ -397,48 +386,3 @@ def transform_features(transform: Transform, connectivity: AveragedEdges) -> Fea
         matrix = transform.transform([connectivity.connectome(unit)])[0]
         rows[unit] = np.hstack([vectorise_edges(matrix), np.diag(matrix)[: n_parcels * transform.diagonal]])
     return rows
-
-
-NONE = "n/a"
-"""The mark of what no encoder has made."""
-ORDER = (TRAINED, HELD_OUT, UNKNOWN, NO)
-"""A person with several scans is what the first of them says."""
-EMBEDDED_PEOPLE = TABLES["embedded_people"]
-
-
-def mark_people(cohort: Cohort, representation: str) -> dict[str, str]:
-    """Whether the encoder of a representation has seen each person; nothing where it is of no encoder."""
-    people = cohort.scans["participant_id"].astype(str).tolist()
-    states: dict[str, str] = {}
-    if label := encoder_of(representation):
-        embedded = np.isfinite(cohort.embeddings[label]).all(axis=1)
-        marks = zip(people, cohort.seen.get(label, (UNKNOWN,) * len(people)), strict=True)
-        for person, state in (mark for mark, is_there in zip(marks, embedded, strict=True) if is_there):
-            states[person] = min(states.get(person, state), state, key=ORDER.index)
-    return states
-
-
-def count_trained(cohort: Cohort, representation: str, people: set[str]) -> float:
-    """How many of these people the encoder was trained on; NaN where there is none, or it does not say it."""
-    states = [state for person, state in mark_people(cohort, representation).items() if person in people]
-    return states.count(TRAINED) if states and UNKNOWN not in states else np.nan
-
-
-def mark_rows(cohort: Cohort, frame: pd.DataFrame) -> pd.Series:
-    """The mark of every row of a table of people and representations."""
-    marks = {name: mark_people(cohort, str(name)) for name in frame["representation"].unique()}
-    values = [
-        marks[name].get(str(person), NONE)
-        for name, person in zip(frame["representation"], frame["participant_id"], strict=True)
-    ]
-    return pd.Series(values, index=frame.index, dtype=object)
-
-
-def tabulate_people(cohort: Cohort) -> pd.DataFrame:
-    """Rows of ``embedded_people``."""
-    rows = [
-        (name, person, state)
-        for name in (f"{EMBEDDING}:{label}" for label in cohort.embeddings)
-        for person, state in sorted(mark_people(cohort, name).items())
-    ]
-    return pd.DataFrame(rows, columns=list(EMBEDDED_PEOPLE.columns))

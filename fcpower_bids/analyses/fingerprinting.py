@@ -10,13 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.features import (
-    build_representations,
-    count_trained,
-    expand_names,
-    mark_rows,
-    scans_without_features,
-)
+from fcpower_bids.analyses.features import build_representations, expand_names, scans_without_features
 from fcpower_bids.analyses.study import ScanBlocks, plan_scan_blocks
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.differences import adjust_p_values, permutation_p_value
@@ -85,16 +79,14 @@ def analyse_fingerprinting(cohort: Cohort, settings: Settings) -> dict[str, Tabl
     for representation in track(representations, "identification", settings, len(names)):
         name, similarity = representation.name, representation.similarity()
         by_name[name] = identify(similarity, persons, sessions)
-        n_trained = count_trained(cohort, name, people)
         for row in describe_sessions(similarity, persons, sessions, blocks, settings):
-            summary.append({**row, "representation": name, "n_trained": n_trained})
+            summary.append({**row, "representation": name})
     facts = SHARED_FACTS | blocks.facts() | {"NumberOfScans": len(rows), "NumberOfPeople": len(people)}
     facts["Alpha"] = settings.method.alpha
     frames = [
         pd.DataFrame({"representation": name, **vars(identification)}) for name, identification in by_name.items()
     ]
     searches = pd.concat(frames, ignore_index=True).rename(columns={"person": "participant_id"})
-    searches["seen_in_pretraining"] = mark_rows(cohort, searches)
     pairs = compare_pairs(by_name, settings, blocks.families)
     for row, adjusted in zip(pairs, adjust_p_values([row["p_people"] for row in pairs]), strict=True):
         row["p_holm"] = float(adjusted)

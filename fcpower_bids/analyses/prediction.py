@@ -37,7 +37,7 @@ from fcpower_bids.analyses.evaluate import (
     pooled_scores,
     predictions_by_repeat,
 )
-from fcpower_bids.analyses.features import Representation, count_trained, encoder_of, has_series, mark_rows
+from fcpower_bids.analyses.features import Representation, encoder_of, has_series
 from fcpower_bids.analyses.scan_parts import HALVES, cut_scans
 from fcpower_bids.analyses.sites import (
     harmonisation_facts,
@@ -89,7 +89,7 @@ def tabulate_people(study: Study, results: Results, facts: Mapping[str, Any]) ->
                     predicted_sd=("predicted", "std"),
                 )
                 block = block.reset_index().assign(**about)
-            yield block.assign(seen_in_pretraining=mark_rows(study.cohort, block))[list(TABLES[name].columns)]
+            yield block[list(TABLES[name].columns)]
 
     people = np.unique(np.concatenate([fold.test for fold in study.folds])).size
     made = Blocks(blocks, n_rows if whole else people * len(study.targets) * len(results))
@@ -172,7 +172,6 @@ def _summarise(tables: dict[str, Table], null: list[dict[str, Any]], study: Stud
             row |= describe_scores(part, pooled[key], score, f"{score}_")
         row |= within[key] if within else {}
         row |= p_values.get(key, NO_NULL)
-        row["n_trained"] = count_trained(study.cohort, key[1], set(study.people.names))
         rows.append(row)
     frame = pd.DataFrame(rows)
     return Table(frame[[name for name in SUMMARY.columns if name in frame]], SUMMARY)

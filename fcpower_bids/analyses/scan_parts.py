@@ -198,8 +198,6 @@ def length_facts(cohort: Cohort, minutes: Sequence[float]) -> dict[str, Any]:
             "lengths end at the shortest scan. 'full' is all of each scan."
         )
     }
-    if "average" in set(cohort.scans["combination"]):
-        facts["Minutes"] += " Of these the runs are combined by their mean Fisher z (--preset), of shorter lengths not."
     if not has_series(cohort):
         facts["LeftOut"] = "The series of the scans are not there, so shorter scans cannot be made."
     elif not minutes:

@@ -127,7 +127,7 @@ class Controls:
 
     def __init__(self, study: Study) -> None:
         self.study, self.alpha = study, study.settings.method.alpha
-        self.connectivity = combine_scans(study.cohort, study.people.scans, study.settings)
+        self.connectivity = combine_scans(study.cohort, study.people.scans)
         self.family = PowerFamily(self.connectivity, study.settings, keep=True)
 
     def rows(self) -> Iterator[Row]:

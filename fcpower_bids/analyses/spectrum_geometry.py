@@ -10,7 +10,7 @@ import pandas as pd
 from scipy import linalg
 from threadpoolctl import threadpool_limits
 
-from fcpower_bids.analyses.features import AveragedEdges, combine_scans, describe_combination
+from fcpower_bids.analyses.features import COMBINATION, AveragedEdges, combine_scans
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome import (
     clip_tolerance,
@@ -69,7 +69,7 @@ def analyse_geometry(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     prepare(cohort, settings)
     alpha, people = settings.method.alpha, cohort.scans["participant_id"].astype(str)
     groups = {name: np.flatnonzero(people == name) for name in sorted(set(people))}
-    connectivity = combine_scans(cohort, list(groups.values()), settings)
+    connectivity = combine_scans(cohort, list(groups.values()))
     values = []
     with threadpool_limits(1):
         for unit in track(range(len(groups)), "spectra", settings):
@@ -81,7 +81,7 @@ def analyse_geometry(cohort: Cohort, settings: Settings) -> dict[str, Table]:
         [f"{name}{end}" for end in ("", "_power") for name in ("participation_ratio", "first_to_twentieth")]
     ]
     means = quoted.mean().to_dict() | quoted.std().add_suffix("_sd").to_dict()
-    facts = FACTS | {"Alpha": alpha, "FeaturesOfAPerson": describe_combination(settings)}
+    facts = FACTS | {"Alpha": alpha, "FeaturesOfAPerson": COMBINATION}
     facts |= {"Means": {name: value for name, value in means.items() if np.isfinite(value)}}
     facts |= {"RankDeficient": int((summaries["n_clipped"] > 0).sum())}
     shown, path, matrices = (sorted({*some, alpha}) for some in (HISTOGRAM_ALPHAS, PATH, MATRIX_ALPHAS))

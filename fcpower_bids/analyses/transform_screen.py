@@ -115,7 +115,7 @@ class ScreenRows:
 
     def __init__(self, study: Study) -> None:
         self.study, self.settings = study, study.settings
-        self.connectivity = combine_scans(study.cohort, study.people.scans, study.settings)
+        self.connectivity = combine_scans(study.cohort, study.people.scans)
         self.family = PowerFamily(self.connectivity, study.settings, keep=True)
         self.notes: dict[str, list[str]] = {}  # of the methods, for the sidecar
 

@@ -37,11 +37,10 @@ from fcpower_bids.core.connectome import connectome_summary, spectral_power
 from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.core.probe import predict_from_arrays
 from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError, Unfit
-from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import people_tables
 from fcpower_bids.outputs.dataset import CONNECTIVITY
 from fcpower_bids.outputs.status import explain, group_alike
-from fcpower_bids.outputs.tables import plain, read_connectome, read_json, read_table, write_declared, write_json
+from fcpower_bids.outputs.tables import plain, read_connectome, write_declared, write_json
 from fcpower_bids.records import PLACE
 from fcpower_bids.schema import TABLES
 from fcpower_bids.store import known_digest
@@ -49,7 +48,6 @@ from fcpower_bids.store import known_digest
 UNLIKE = -2.33
 """Similarity in standard deviations below which a scan is unlike the training scans: 1 of 100 of a normal law."""
 REFUSED, BROKEN = "refused", "failed"
-WITHOUT_SCANS = "It has no connectome of the atlas here. Run the participant level, or correct --participant-label."
 PREDICTED = TABLES["predicted/target-TARGET-REPRESENTATION"]
 HIDDEN = ("Parcels", "Networks", "Digests", "TrainingScans")
 """Facts of the model that are not repeated in the sidecar."""
@@ -157,20 +155,17 @@ class Predictions(NamedTuple):
 def predict_scans(
     path: Path,
     output_dir: Path,
-    participants: Collection[str] = (),
     phenotypes: Path | None = None,
 ) -> Predictions:
     """Apply a model to every scan of its atlas in outputs of the participant level, and write the table.
 
-    `participants`: labels; all where empty. `phenotypes`: table with the age of the new people; else that of the
-    dataset is taken where it is there.
-    Raises DatasetError.
+    `phenotypes`: table with the age of the new people; else that of the dataset is taken where it is there. Raises
+    DatasetError.
     """
     model = load_model(path)
     facts = model.facts
     refuse_without_skill(facts)  # earlier versions wrote such models
-    wanted = {f"sub-{label.removeprefix('sub-')}" for label in participants}
-    scans, outside = _choose(facts, output_dir, wanted)
+    scans, outside = _choose(facts, output_dir)
     sessions = [(scan.participant, scan.session) for scan in scans]
     people = read_people(output_dir, phenotypes, sessions, missing_values=facts["MissingValues"])
     attempts = [_attempt(scan, model, output_dir, people) for scan in scans]
@@ -183,68 +178,36 @@ def predict_scans(
     beside, sidecar = target.with_name(f"{name}_reference.tsv"), target.with_suffix(".json")
     about = {key: value for key, value in facts.items() if key not in HIDDEN}
     about = json.loads(json.dumps(plain({**PREDICTED.describe(), "Model": path.name, **about})))
-    before = read_json(sidecar) if sidecar.is_file() else {}
-    before = {key: value for key, value in before.items() if key not in (COVERAGE, OF_PEOPLE)}
-    if wanted and before.get("Salt", about["Salt"]) != about["Salt"]:  # that of its weights
-        raise DatasetError(
-            f"{target} holds what another model of this name said. Leave out --participant-label to have everybody "
-            "predicted by this one, or copy the model under another name of its folder."
-        )
-    merged, references, changed = frame, compared, set(frame["participant_id"])
-    if before == about and wanted:  # who was predicted before, and is not asked for now
-        kept, others = read_table(target), read_table(beside)
-        kept = kept[~kept["participant_id"].astype(str).isin(wanted)]
-        there, refused = _choose(facts, output_dir, ())
-        refused = [row for row in refused if row["participant_id"] in set(kept["participant_id"])]
-        holds = (kept["state"] != DONE) | kept["scan"].isin([_name_of(scan) for scan in there])
-        changed |= set(kept["participant_id"][~holds])
-        kept = kept[holds & ~kept["scan"].isin([row["scan"] for row in refused])]
-        kept = pd.concat([kept, pd.DataFrame(refused, columns=kept.columns)] if refused else [kept], ignore_index=True)
-        others = others[others["scan"].isin(kept["scan"])]
-        merged, references = (
-            pd.concat([old, new] if len(old) else [new], ignore_index=True)
-            for old, new in ((kept, frame), (others, compared))
-        )
-        merged = merged.sort_values("scan", kind="stable", ignore_index=True)
-    coverage = _judge_coverage(merged, facts, output_dir, phenotypes)
-    write_declared(target, merged, PREDICTED)
-    write_declared(beside, references, UNUSUAL)
+    coverage = _judge_coverage(frame, facts, output_dir, phenotypes)
+    write_declared(target, frame, PREDICTED)
+    write_declared(beside, compared, UNUSUAL)
     write_json(beside.with_suffix(".json"), UNUSUAL.describe())
     of_run = {COVERAGE: coverage, OF_PEOPLE: phenotypes.name if phenotypes else ""}
     write_json(sidecar, about | {key: value for key, value in of_run.items() if value})
-    shown = merged[merged["participant_id"].isin(changed)]
-    broken = write_prediction_pages(output_dir, name, shown, references, facts)[1]
+    broken = write_prediction_pages(output_dir, name, frame, compared, facts)[1]
     for page in output_dir.glob(f"sub-*_{glob.escape(name)}.html"):  # of people who are not there any more
         person, _, of = page.stem.partition("_")
-        if of == name and person not in set(merged["participant_id"]):
+        if of == name and person not in set(frame["participant_id"]):
             page.unlink()
     return Predictions(frame, target, facts, broken, coverage)
 
 
-def _choose(
-    facts: Mapping[str, Any], output_dir: Path, wanted: Collection[str]
-) -> tuple[list[Connectome], list[dict[str, Any]]]:
+def _choose(facts: Mapping[str, Any], output_dir: Path) -> tuple[list[Connectome], list[dict[str, Any]]]:
     """Connectomes for the model, and a row for each recording that does not take part."""
     door, atlases = selected(output_dir), facts["Preprocessing"]["atlas"]
-    there = [scan for scan in door.connectomes if not wanted or scan.participant in wanted]
-    fitting = [scan for scan in there if scan.atlas_name in atlases]
-    if there and not fitting:
+    fitting = [scan for scan in door.connectomes if scan.atlas_name in atlases]
+    if door.connectomes and not fitting:
         raise DatasetError(
-            f"None of the {len(there)} connectomes in {output_dir} is of the atlas of the model, "
+            f"None of the {len(door.connectomes)} connectomes in {output_dir} is of the atlas of the model, "
             f"{', '.join(atlases)}. Run the participant level with that atlas."
         )
     rows = [
         _refused(scan.recording, scan.participant, scan.session, scan.why) | {"quality": UNUSABLE}
         for scan in door.left_out
-        if scan.atlas in ("", *atlases) and (not wanted or scan.participant in wanted)
+        if scan.atlas in ("", *atlases)
     ]
-    if not door.people:
+    if not fitting and not rows:
         raise DatasetError(describe_nothing_left((), output_dir))
-    if not there and not rows:
-        label, labels = min(wanted).removeprefix("sub-"), {person.removeprefix("sub-") for person in door.people}
-        raise DatasetError(f"There are no connectomes of sub-{label} in {output_dir}: {label_remedy(label, labels)}")
-    known = {*(scan.participant for scan in fitting), *(row["participant_id"] for row in rows)}
-    rows += [_refused(person, person, NO_SESSION, WITHOUT_SCANS) for person in sorted(set(wanted) - known)]
     return fitting, rows
 
 

@@ -36,7 +36,6 @@ from fcpower_bids.cohort.recordings import Selected, describe_nothing_left, sele
 from fcpower_bids.cohort.scans import (
     Run,
     assemble_edges,
-    combination_of,
     group_scans,
     read_edges,
     read_embeddings,
@@ -115,14 +114,14 @@ def load_cohort(settings: Settings) -> Cohort:
     rows += left_out
     scans = list(compress(scans, kept_scans))
     parcels = tuple(compress(edges.parcels, kept_parcels))
-    table = tabulate_scans(scans, settings)
+    table = tabulate_scans(scans)
     scanned = sessions_of(zip(table["participant_id"], table["session"], strict=True))
     people = list(scanned)
     phenotypes = load_phenotypes(settings, scanned)
     columns = _columns_of(phenotypes, people, settings.group)
     folds, about_folds = load_folds(settings.group, people)
     facts = read_parcel_facts(chosen[0].root, chosen[0], parcels)
-    embeddings, seen, without_embedding = read_embeddings(scans)
+    embeddings, without_embedding, about_embeddings = read_embeddings(scans)
     series, about_series = series_of(scans, parcels)
     rows += without_embedding
     # People with scans but without phenotypes, and the other way round.
@@ -138,12 +137,12 @@ def load_cohort(settings: Settings) -> Cohort:
     rows += [Exclusion(who, NO_SESSION, PERSON, reason) for reason, some in lost.items() for who in sorted(some)]
     rows += columns.rows
     if several := sum(len(scan) > 1 for scan in scans):
-        notes.append(f"Scans of several runs: {several}, combined by '{combination_of(settings)}' (--preset).")
+        notes.append(f"Scans of several runs: {several}; their series are put end to end.")
     repeated = zip(table["participant_id"].duplicated(keep=False), scans, strict=True)
     if not all(run.quality.volumes > 0 for is_repeated, scan in repeated if is_repeated for run in scan):
         notes.append("Of people with several scans the volumes of some are not known: all of theirs weigh the same.")
     reference, about_reference = _read_reference(chosen, parcels, {*edges.contents}, settings)
-    notes += [*about_reference, *facts.notes, *about_folds, *about_series]
+    notes += [*about_reference, *facts.notes, *about_folds, *about_series, *about_embeddings]
     notes += [*phenotypes.notes, *columns.notes, *describe_sets(settings.group)]
     return Cohort(
         scans=table,
@@ -157,7 +156,6 @@ def load_cohort(settings: Settings) -> Cohort:
         phenotypes=columns.frame,
         excluded=tabulate_exclusions(rows),
         embeddings=embeddings,
-        seen=seen,
         series=series,
         repetition_times=tuple(scan[0].quality.repetition_time for scan in scans),
         targets=columns.targets,

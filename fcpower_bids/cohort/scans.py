@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,15 +17,10 @@ import pandas as pd
 from joblib import Parallel, cpu_count, delayed
 from numpy.typing import NDArray
 
-from fcpower_bids.cohort.inclusion import NO_SESSION, RECORDING, VALUE, Connectome, Exclusion, Quality
-from fcpower_bids.core.connectome import (
-    ParcelError,
-    average_connectivity,
-    covered_parcels,
-)
-from fcpower_bids.core.edges import edge_count, rebuild_connectome, rebuild_matrix, vectorise_edges
-from fcpower_bids.core.folds import PRESETS
-from fcpower_bids.encoders.checkpoints import HELD_OUT, NO, STATE, TRAINED, UNKNOWN
+from fcpower_bids.cohort.inclusion import NO_SESSION, RECORDING, VALUE, Connectome, Exclusion, Quality, name_some
+from fcpower_bids.core.connectome import covered_parcels
+from fcpower_bids.core.edges import edge_count, rebuild_connectome, vectorise_edges
+from fcpower_bids.encoders.checkpoints import SEEN, STATE, TRAINED, UNKNOWN
 from fcpower_bids.errors import DatasetError, Unfit, UsageError
 from fcpower_bids.imaging.atlas_files import network_of
 from fcpower_bids.outputs.dataset import TIMESERIES, describe_without_folders
@@ -246,15 +241,10 @@ def group_scans(runs: Sequence[Run]) -> tuple[list[Scan], list[Exclusion]]:
     return scans, rows
 
 
-def combination_of(settings: Settings) -> str:
-    """How the runs of a scan become one connectome; with ``--equal-minutes`` they are put end to end and cut."""
-    return "concat" if settings.group.equal_minutes else PRESETS[settings.group.preset].combination
-
-
 SCANS, DEGREES = TABLES["scans"], "degrees_of_freedom"
 
 
-def tabulate_scans(scans: Sequence[Scan], settings: Settings) -> pd.DataFrame:
+def tabulate_scans(scans: Sequence[Scan]) -> pd.DataFrame:
     """Return one row per scan; motion is averaged over runs by their length."""
     rows = []
     for scan in scans:
@@ -266,7 +256,6 @@ def tabulate_scans(scans: Sequence[Scan], settings: Settings) -> pd.DataFrame:
             name: float(sum(getattr(quality, name) for quality in runs)) for name in ("seconds", "volumes", DEGREES)
         }
         row |= {"mean_fd": float(motion @ volumes / volumes.sum() if known else motion.mean()), "n_runs": len(scan)}
-        row |= {"combination": combination_of(settings) if len(scan) > 1 else "none"}
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -281,47 +270,30 @@ def assemble_edges(
     among_kept = np.flatnonzero(vectorise_edges(np.outer(kept, kept).astype(float), weighted=False))
     assembled = np.empty((len(scans), among_kept.size))
     for row, scan in enumerate(track(scans, "scans", settings, len(scans))):
-        assembled[row] = combine_edges(scan, edges, settings)[among_kept]
+        assembled[row] = combine_edges(scan, edges)[among_kept]
     return assembled
 
 
-def combine_edges(scan: Scan, edges: Edges, settings: Settings) -> np.ndarray:
-    """Edges of a scan (P (P - 1) / 2,): of its runs put end to end, or their mean Fisher z. Raises DatasetError."""
+def combine_edges(scan: Scan, edges: Edges) -> np.ndarray:
+    """Edges of a scan (P (P - 1) / 2,), of its z-scored runs put end to end. Raises DatasetError."""
     rows = edges.array[[run.place for run in scan]]
     if len(scan) == 1:
         return rows[0]
-    qualities, concat = [run.quality for run in scan], combination_of(settings) == "concat"
-    # Degrees of freedom for the average of Fisher z, T - 1 for runs put one after the other. Other programs may state
-    # neither: the next of degrees of freedom, T - 1 and seconds that all runs have is taken.
-    known = [
-        [quality.degrees_of_freedom for quality in qualities],
-        [quality.volumes - 1 for quality in qualities],
-        [quality.seconds for quality in qualities],
-    ]
-    weights = np.array(next((lengths for lengths in known[concat:] if not np.isnan(lengths).any()), known[-1]))
-    names = f"{scan[0].connectome.recording} and the other runs of its session"
+    # Other programs may not state volumes: seconds are taken.
+    volumes, seconds = (np.array([getattr(run.quality, name) for run in scan]) for name in ("volumes", "seconds"))
+    weights = seconds if np.isnan(volumes).any() else volumes - 1
     if not (weights > 0).all():
         raise DatasetError(
-            f"{names} have no known length. Run the participant level again, state minutes in the list of "
-            "another program's files, or choose with --bids-filter-file."
+            f"{scan[0].connectome.recording} and the other runs of its session have no known length. Run the "
+            "participant level again, state minutes in the list of another program's files, or choose with "
+            "--bids-filter-file."
         )
-    if concat:
-        return weights @ rows / weights.sum()
-    diagonals = np.where(edges.missing[[run.place for run in scan]], np.nan, 1.0)
-    try:
-        average = average_connectivity(rebuild_matrix(rows, diagonals, weighted=False), weights)
-    except ParcelError as error:
-        parcels = ", ".join(edges.parcels[parcel] for parcel in error.parcels[:5])
-        raise DatasetError(
-            f"{names} cannot be averaged: {error.reason} ({parcels}). Use --preset recommended."
-        ) from error
-    return vectorise_edges(average, weighted=False)
+    return np.asarray(weights @ rows / weights.sum())
 
 
 # --- Embeddings, series and parcels ---------------------------------------------------------------------------------
 
 
-STATES = (TRAINED, HELD_OUT, UNKNOWN, NO)
 IDENTITY = ("sha256", "aux_sha256", "weights", "seed", "read", "protocol")
 """Facts of a sidecar that must agree, with the atlas, for embeddings to be comparable; ``weights`` only where there is
 no sha256."""
@@ -330,31 +302,35 @@ no sha256."""
 Embeddings = dict[str, NDArray[np.float64]]
 
 
-def read_embeddings(scans: Sequence[Scan]) -> tuple[Embeddings, dict[str, tuple[str, ...]], list[Exclusion]]:
+def read_embeddings(scans: Sequence[Scan]) -> tuple[Embeddings, list[Exclusion], list[str]]:
     """Read the embeddings of all encoders, averaged over the runs of a scan that have one. Raises DatasetError.
 
-    Returns vectors (n, d), whether the encoder has seen each scan, the first of `STATES` of several runs, and who has
-    none.
+    Returns vectors (n, d), who has none, and notes. Who was in the training of an encoder has none of it: what it
+    scores there is no score of new people.
     """
-    embeddings, seen, rows = Embeddings(), dict[str, tuple[str, ...]](), list[Exclusion]()
+    embeddings, rows, notes = Embeddings(), list[Exclusion](), list[str]()
     for label in sorted({label for scan in scans for run in scan for label in run.connectome.encoders}):
-        vectors, states, first = list[NDArray[np.float64] | None](), list[str](), dict[str, Path]()
+        vectors, states, first = list[NDArray[np.float64] | None](), dict[str, set[str]](), dict[str, Path]()
         for scan in scans:
             runs = [run.connectome for run in scan if label in run.connectome.encoders]
             vector, fault = _embed(runs, label)
-            vectors.append(vector)
-            if vector is None:
-                whose = scan[0].connectome
-                rows.append(Exclusion(whose.participant, whose.session, VALUE, f"no embedding '{label}'{fault}"))
+            reason = f"no embedding '{label}'{fault}"
             paths = (connectome.embedding(label).with_suffix(".json") for connectome in runs)
             about = {path: read_json(path) for path in paths if path.is_file()}
-            stated = {str(facts.get(STATE, UNKNOWN)) for facts in about.values()}
-            states.append(next((state for state in STATES if state in stated), UNKNOWN))
+            stated, whose = {str(facts.get(STATE, UNKNOWN)) for facts in about.values()}, scan[0].connectome
+            if vector is not None:
+                states.setdefault(whose.participant, set()).update(stated or {UNKNOWN})
+                if TRAINED in stated:
+                    vector, reason = None, SEEN.format(label)
+            vectors.append(vector)
+            if vector is None:
+                rows.append(Exclusion(whose.participant, whose.session, VALUE, reason))
             for path, facts in about.items():
                 known = {key: facts.get(key) for key in IDENTITY} | {"of": facts.get("Atlas", {}).get("Name")}
                 if known["sha256"]:
                     del known["weights"]  # the same weights may lie in different places
                 first.setdefault(repr(known), path)
+        notes += describe_training(label, states)
         if len(first) > 1:
             earlier, other, *_ = first.values()
             raise DatasetError(f"{earlier} and {other} are of different weights or were read differently. {_AGAIN}")
@@ -368,8 +344,21 @@ def read_embeddings(scans: Sequence[Scan]) -> tuple[Embeddings, dict[str, tuple[
             embeddings[label][:] = np.nan
             reason = f"the embedding '{label}' is the same for everyone, and left out"
             rows.append(Exclusion(NO_SESSION, NO_SESSION, VALUE, reason))
-        seen[label] = tuple(states)
-    return embeddings, seen, rows
+    return embeddings, rows, notes
+
+
+def describe_training(label: str, states: Mapping[str, set[str]]) -> Iterator[str]:
+    """Say who was in the training of an encoder, by the states of everyone who has its embedding."""
+    if trained := sorted(person for person, stated in states.items() if TRAINED in stated):
+        yield (
+            f"The encoder of the embedding '{label}' was trained on {len(trained)} of the {len(states)} people who "
+            f"have one ({name_some(trained)}): they are left out of whatever is compared with it."
+        )
+    if any(UNKNOWN in stated for stated in states.values()):
+        yield (
+            f"The encoder of the embedding '{label}' does not say which people it was trained on: if these are among "
+            "them, its scores are not what new people would get."
+        )
 
 
 _AGAIN = "Run the participant level for all with the same --encoder, --encoder-weights and encoder_read."

@@ -126,18 +126,6 @@ def fisher_z(matrix: ArrayLike) -> FloatArray:
     return transformed
 
 
-def average_connectivity(matrices: ArrayLike, weights: ArrayLike | None = None) -> FloatArray:
-    """Mean Fisher z of connectomes (n, P, P), weights (n,), as correlations; may be indefinite. Raises ParcelError."""
-    if not len(np.asarray(matrices)):
-        raise ValueError("There is no connectome to average.")
-    scores = np.stack([fisher_z(matrix) for matrix in np.asarray(matrices)])
-    if weights is not None and not (np.asarray(weights) > 0).all():
-        raise ValueError("The weights of the recordings to average must all be positive.")
-    averaged = np.tanh(np.average(scores, axis=0, weights=None if weights is None else np.asarray(weights)))
-    np.fill_diagonal(averaged, np.where(np.isnan(np.diag(averaged)), np.nan, 1.0))
-    return averaged
-
-
 # --- Eigenvalues ------------------------------------------------------------------------------------------------------
 
 CLIP_TOLERANCE = 1e-10

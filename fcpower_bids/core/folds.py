@@ -264,9 +264,6 @@ class PredictionPreset:
     inner_by_site: bool = False
     # people that tangent references and PCA are fitted to: "cohort" (everyone) or "fold" (training people)
     fit_transforms_on: str = "cohort"
-    # how recordings of a person become one connectome: "concat" (that of the z-scored series put end to end) or
-    # "average" (mean Fisher z)
-    combination: str = "average"
     permuted: bool = False  # whether predictions are tested against permuted targets without being asked to
 
 
@@ -290,7 +287,6 @@ RECOMMENDED = replace(
     relative_penalties=True,
     inner_by_site=True,
     fit_transforms_on="fold",
-    combination="concat",
     permuted=True,
 )
 """The paper's folds, without what was found wanting: penalties without a scale, and fits that saw the test people."""

@@ -29,6 +29,8 @@ STATE = "seen_in_pretraining"
 """Where the sidecar of an embedding says it."""
 TRAINED, HELD_OUT, NO, UNKNOWN = "trained", "held out", "no", "unknown"
 """Whether an encoder was trained on a person, or they chose or confirmed its checkpoint; unknown: it does not say."""
+SEEN = "the encoder of the embedding '{}' was trained on this person"
+"""Why the group level leaves an embedding out."""
 DIGITS = 16
 """Hexadecimal digits of a digest: by chance two of a million people share one with a probability of 3e-8."""
 
@@ -62,8 +64,6 @@ def find_in_training(card: ModelCard, dataset: str, subject: str) -> str:
 
 logger = logging.getLogger(__name__)
 WEIGHTS = "model.safetensors"
-PLAIN_MODEL = Path(__file__).parents[1] / "data" / "models" / "modeling_fbert.py"
-"""File that goes with the model so that it can be used without this program."""
 PROOF = "proof"
 """Where ``config.json`` has its own checksum and that of the tensors."""
 ABSENT = "does not exist; give the folder that holds config.json and model.safetensors."
@@ -83,14 +83,7 @@ TEXT = """\
 
 Embeds parcel series of resting-state fMRI. Inputs are matched by the parcel names in `config.json` and z-scored over
 the whole recording. With fcpower_bids: `--encoder fbert --encoder-weights` and this folder, which also compares
-the weights with their checksums. Without it, `modeling_fbert.py` of this folder needs torch and safetensors alone:
-
-```python
-from modeling_fbert import FBert
-
-model = FBert.from_pretrained(".")
-embedding = model.embed(series, parcel_names)  # volumes x parcels
-```
+the weights with their checksums. `model.safetensors` has the names of torch's own layers.
 
 `config.json` lists who was in the training as salted digests, which hide no person from one who guesses the labels.
 """
@@ -333,7 +326,6 @@ def save_checkpoint(
         write_model(target, model, config, card)
         rows = "".join(f"| {_cell(key)} | {_cell(value)} |\n" for key, value in known.items())
         write_text(target / "README.md", f"{TEXT}\n| | |\n|---|---|\n{rows}")
-        write_text(target / PLAIN_MODEL.name, PLAIN_MODEL.read_text(encoding="utf-8"))
 
     replace_folder(folder, write)
 

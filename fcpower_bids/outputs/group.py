@@ -171,7 +171,7 @@ def digest_cohort(cohort: Cohort) -> str:
     digest = hashlib.blake2b(digest_size=16)
     facts: list[Any] = [cohort.parcels, cohort.networks, cohort.targets, cohort.notes, cohort.repetition_times]
     facts += [len(cohort.series), cohort.embedding_facts, sorted(cohort.encoders), cohort.alike]
-    facts += [sorted(cohort.seen.items()), cohort.contents]
+    facts.append(cohort.contents)
     digest.update(json.dumps(plain(facts)).encode())
     for frame in (cohort.scans, cohort.phenotypes, *([] if cohort.folds is None else [cohort.folds])):
         digest.update(frame.to_csv().encode())

@@ -54,14 +54,14 @@ MADE = ("citation", "band")
 """Columns for the card of a model: whose data it is, and its pass-band."""
 UNTOLD = ("source", "place", *MADE)
 """Columns on which no digest depends: they say where a recording lies, or what its series shows."""
-TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256", *UNTOLD, "site")
+TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256", *UNTOLD)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
     """Recordings that are open for training."""
 
-    # one row per recording: ``id, dataset, subject, session, family, site, licence, TR, T`` and `MADE`
+    # one row per recording: ``id, dataset, subject, session, family, licence, TR, T`` and `MADE`
     table: pd.DataFrame
     parcel_names: tuple[str, ...]
     alpha: float  # exponent of the teacher
@@ -449,6 +449,6 @@ class _Arrays:
                 "licence": [str(licences.get(name, "n/a")) for name in dataset],
                 "TR": np.nan,
                 "T": counts * self.windows.shape[2],
-                **dict.fromkeys(("family", "site", *MADE), "n/a"),
+                **dict.fromkeys(("family", *MADE), "n/a"),
             }
         )

@@ -56,12 +56,10 @@ def find_series(
     *,
     terms: Mapping[str, str],
     families: Mapping[str, str] | None = None,
-    sites: Mapping[str, str] | None = None,
 ) -> Iterator[Source]:
     """Yield series of an output folder for `pack_corpus`, each with the reason against it, if any. Raises DatasetError.
 
-    What is not to be used need not be there: it leaves a corpus that has it. Without families or sites those that the
-    corpus has stay.
+    What is not to be used need not be there: it leaves a corpus that has it. Without families those of the corpus stay.
     """
     # of a corpus within the outputs its own place: both may be moved together
     inside = corpus.resolve().is_relative_to(folder.resolve())
@@ -75,8 +73,7 @@ def find_series(
         person = entities["sub"]
         facts |= {"id": f"{dataset}/{path.stem.removesuffix(SUFFIX)}", "dataset": dataset, "subject": person}
         facts |= {"session": entities.get("ses"), "place": place, **terms}
-        asked = {"family": families, "site": sites}
-        facts |= {name: labels.get(person) for name, labels in asked.items() if labels is not None}
+        facts |= {} if families is None else {"family": families.get(person)}
         yield facts, partial(_refuse, reason) if reason else partial(read_series, path, volumes)
 
 
@@ -195,24 +192,18 @@ def pack_corpus(
     atlas: str = "n/a",
     n_processes: int = 1,
     there: Collection[str] = (),
-    dry_run: bool = False,
 ) -> pd.DataFrame:
     """Add recordings to a corpus pack; what is already in it (by content) is passed over.
 
     `there`: ids of all that the outputs hold, where others that came from the same outputs are to leave the pack.
-    With `dry_run` nothing is written, and the table has what is known without reading a series.
     """
     sources = list(recordings)
-    if not dry_run:
-        folder.mkdir(parents=True, exist_ok=True)
-        sweep(folder / name for name in leftovers(folder))  # of a run that was killed
+    folder.mkdir(parents=True, exist_ok=True)
+    sweep(folder / name for name in leftovers(folder))  # of a run that was killed
     pack = _Pack(folder, alpha, atlas)
     pack.admit(sources)
     if there:
         pack.forget(sources, there)
-    if dry_run:
-        pack.rows |= {text["id"]: text for facts, _ in sources if facts["parcel_names"] and (text := pack._text(facts))}
-        return pd.DataFrame(pack.rows.values(), columns=list(TEXT_COLUMNS))
     known = {name: row["sha256"] for name, row in pack.rows.items()}
     with tqdm(disable=None, desc="packing", unit="recording") as bar:
         for prepared in prepare_all(pack.fresh(sources), alpha, known, n_processes):
@@ -229,7 +220,7 @@ class _Pack:
         self.folder, self.alpha, self.atlas = folder, alpha, atlas
         self.parcel_names: tuple[str, ...] | None = None
         self.rows: dict[str, dict[str, Any]] = {}
-        self.people: dict[tuple[str, str], dict[str, str]] = {}  # by dataset and subject: family and site, if known
+        self.families: dict[tuple[str, str], str] = {}  # by dataset and subject, where known
         self.waiting: dict[str, tuple[NDArray[np.float16], NDArray[np.float32]]] = {}
         self.excluded: list[tuple[str, str]] = []
         self.sha256, self.shard, self.replaced = "", 0, 0
@@ -256,8 +247,8 @@ class _Pack:
         if table is not None:
             self.rows = {str(row["id"]): row for row in table.to_dict("records")}  # type: ignore[misc]
             for row in self.rows.values():
-                labels = {name: row[name] for name in ("family", "site") if row[name] != "n/a"}
-                self.people.setdefault((row["dataset"], row["subject"]), {}).update(labels)
+                if row["family"] != "n/a":
+                    self.families[row["dataset"], row["subject"]] = row["family"]
             self.shard = int(table["shard"].max()) + 1
 
     def admit(self, sources: Sequence[Source]) -> None:
@@ -281,10 +272,10 @@ class _Pack:
                 )
 
     def _text(self, metadata: Mapping[str, Any]) -> dict[str, str]:
-        """What the table says of a recording; of family and site, unless they are known now, what it said before."""
-        before = self.people.get((metadata["dataset"], metadata["subject"]), {})
-        kept = {name: label for name, label in before.items() if name not in metadata}
-        return {key: str(metadata.get(key) or "n/a") for key in TEXT_COLUMNS} | kept
+        """What the table says of a recording; of the family, unless it is known now, what it said before."""
+        text = {key: str(metadata.get(key) or "n/a") for key in TEXT_COLUMNS}
+        family = self.families.get((metadata["dataset"], metadata["subject"]))
+        return text if family is None or "family" in metadata else text | {"family": family}
 
     def forget(self, sources: Sequence[Source], there: Collection[str]) -> None:
         """Leave out what came from these outputs and is not there any more, also where their dataset was renamed."""

@@ -9,7 +9,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -69,23 +69,6 @@ class Interrupted(FcPowerError):
     exit_code = 130
 
 
-@dataclass
-class Pretrained:  # not frozen: Lightning takes apart what comes back
-    """Outcome of a run."""
-
-    folder: Path  # the model, for ``load_encoder("fbert", folder)``
-    step: int  # step of the chosen checkpoint
-    last_step: int
-    selected: float | None  # see `judgement.Choice`; None where too few people were held out to choose
-    confirmed: float | None
-    optimism: float | None
-    diagonal_share: float  # of the teacher kernel of the first batch
-    n_train: int  # recordings
-    n_held_out: int  # recordings
-    proven: bool  # whether the model is better than random weights on people that it never saw
-    verdict: str  # why, in a sentence
-
-
 def train(
     processes: Processes,
     corpus: Path,
@@ -96,7 +79,7 @@ def train(
     tell: Callable[[str], None] = logger.info,
     n_processes: int = 1,
     note: Callable[[], object] = lambda: None,
-) -> Pretrained:
+) -> dict[str, Any]:
     """Train F-BERT on a corpus, or go on with an interrupted run in `output`: the share of one process.
 
     `tell` is given what the first process has to say of the length of the run. `n_processes` share the kernel of the
@@ -264,8 +247,8 @@ class _Run:
             table = table[[name for name in LOG.columns if name in LOG.needed or table[name].notna().any()]]
             write_text(self.folder.path / "log.tsv", _table_text(table))
 
-    def outcome(self) -> Pretrained:
-        """Choose a checkpoint, and (on one process) write it as the model of this run."""
+    def outcome(self) -> dict[str, Any]:
+        """Choose a checkpoint, and (on one process) write it as the model of this run; return what became of it."""
         step, how, choice = self._choose()
         optimism = 0.0 if choice is None or self.config.probe else choice.optimism  # of what the verdict is about
         card = replace(self.card, step=step, selection=how)
@@ -276,20 +259,14 @@ class _Run:
         check_proof(source.parent, model.state_dict())
         self.processes.first_only(lambda: save_checkpoint(path, model, model.config, card, {}))
         verdict = self.processes.first_only(lambda: self._compare(step, optimism, model))
-        result = Pretrained(
-            folder=path,
-            step=step,
-            last_step=self.step,
-            **{name: getattr(choice, name, None) for name in ("selected", "confirmed", "optimism")},
-            diagonal_share=self.share,
-            n_train=len(self.rows),
-            n_held_out=len(self.held_out.rows),
-            proven=verdict["Proven"],
-            verdict=verdict["Verdict"],
+        result: dict[str, Any] = {"folder": path, "step": step, "last_step": self.step}
+        result |= {name: getattr(choice, name, None) for name in ("selected", "confirmed", "optimism")}
+        result |= {"diagonal_share": self.share, "n_train": len(self.rows), "n_held_out": len(self.held_out.rows)}
+        result |= {"proven": verdict["Proven"], "verdict": verdict["Verdict"]}
+        proven = replace(card, optimism=result["optimism"], verdict=result["verdict"])
+        self.processes.first_only(
+            lambda: save_checkpoint(path, model, model.config, proven, result | {"folder": Path("model")})
         )
-        about = asdict(replace(result, folder=Path("model")))
-        proven = replace(card, optimism=result.optimism, verdict=result.verdict)
-        self.processes.first_only(lambda: save_checkpoint(path, model, model.config, proven, about))
         return result
 
     def _choose(self) -> tuple[int, str, Choice | None]:

@@ -58,7 +58,7 @@ LEVELS: Mapping[str, Level] = {
         sections=("pretrain",),
         also=(
             *("participant_label", "atlas", "alpha", "family_column", "nprocs", "random_seed", "quiet"),
-            *("dry_run", "site_column", "targets", "phenotypes", "derivatives"),
+            *("targets", "phenotypes", "derivatives"),
         ),
     ),
 }

@@ -20,7 +20,7 @@ import pandas as pd
 from fcpower_bids import transforms
 from fcpower_bids.analyses import ALL, OF_COHORTS, analyses_to_run
 from fcpower_bids.analyses.catalogue import ANALYSES, FIRST_LOOKS
-from fcpower_bids.analyses.features import EMBEDDED_PEOPLE, has_series, join_whole, sharing_spectra, tabulate_people
+from fcpower_bids.analyses.features import has_series, join_whole, sharing_spectra
 from fcpower_bids.analyses.study import FEWEST_PEOPLE
 from fcpower_bids.check import check_first
 from fcpower_bids.cohort.assembly import check_names
@@ -219,7 +219,6 @@ def _write_cohort(
     facts = {"Description": "The scans of the cohort, in the order of the analyses", "Cleaning": cohort.cleaning}
     facts |= {"CohortNotes": list(cohort.notes)} if cohort.notes else {}
     people = [Table(cohort.excluded, EXCLUDED_TABLE), Table(cohort.scans, SCANS, facts)]
-    people += [Table(tabulate_people(cohort), EMBEDDED_PEOPLE)] if cohort.embeddings else []
     # what is true if the run is stopped
     _note(_outdated(_keys_of(cohort, by_atlas, settings), cohort, INTERRUPTED, settings), settings)
     write_group_tables(folder, {table.spec.name: table for table in people}, settings)

@@ -49,8 +49,6 @@ def run_pretrain(settings: Settings) -> int:
             raise UsageError(
                 f"{chosen.corpus} is a corpus in the public layout, to which nothing is added: train on it."
             )
-    if settings.run.dry_run:
-        return _dry_run(settings, corpus)
     if chosen.steps == 0:
         table = _pack(settings, corpus)  # what is packed already is passed over
         if short := int((table["T"] < chosen.window).sum()):
@@ -66,18 +64,6 @@ def run_pretrain(settings: Settings) -> int:
                 "output folder."
             )
         return on_all_processes(pretrain_config(settings), partial(_pretrain, settings))
-
-
-def _dry_run(settings: Settings, corpus: Path) -> int:
-    """Say what would train, and what the corpus would hold; sources come into a copy, and nothing is packed."""
-    from fcpower_bids.workflows.group import untouched  # loads all analyses
-
-    if settings.pretraining.steps:
-        say(f"Training {_in_words(pretrain_config(settings))}", settings)
-    if not _is_whole(corpus, settings):
-        with untouched(settings) as choices:
-            _pack(choices, corpus, settings.output_dir)
-    return 0
 
 
 def _in_words(config: Any) -> str:
@@ -104,8 +90,8 @@ def _pretrain(settings: Settings, processes: Any) -> int:
     note = partial(write_shared, settings.output_dir, record, settings.as_toml())
     result = train(processes, corpus, folder, config, probe=probe, tell=tell, n_processes=at_once, note=note)
     processes.first_only(partial(_tell, settings, result))
-    if not result.proven and processes.fabric.is_global_zero:  # the others have done their share
-        raise Unproven(f"{result.verdict} {REMEDY}")
+    if not result["proven"] and processes.fabric.is_global_zero:  # the others have done their share
+        raise Unproven(f"{result['verdict']} {REMEDY}")
     return 0
 
 
@@ -155,21 +141,19 @@ def _read_probe(settings: Settings, out: Path, cohorts: list[Any]) -> str:
     return f"{known} ({len(names)} people: {', '.join(target.name for target in targets) or 'identification'})"
 
 
-def _tell(settings: Settings, result: Any) -> None:
+def _tell(settings: Settings, result: dict[str, Any]) -> None:
     from fcpower_bids.pretrain.page import write_training_page  # only the end needs it
 
-    say(f"Encoder: {result.folder} (step {result.step} of {result.last_step})", settings)
-    if result.confirmed is not None:
-        sentence = (
-            f"Held-out alignment {result.selected:.3f}, {result.confirmed:.3f} without the optimism of the choice"
-        )
+    say("Encoder: {folder} (step {step} of {last_step})".format(**result), settings)
+    if result["confirmed"] is not None:
+        sentence = "Held-out alignment {selected:.3f}, {confirmed:.3f} without the optimism of the choice"
         if settings.pretraining.probe is not None:
-            sentence = f"Probe {result.selected:.3f} at the checkpoint that it chose"
-        say(f"{sentence}; optimism of the choice {result.optimism:+.3f}", settings)
+            sentence = "Probe {selected:.3f} at the checkpoint that it chose"
+        say(f"{sentence}; optimism of the choice {{optimism:+.3f}}".format(**result), settings)
     say(f"Page: {write_training_page(settings)}", settings)
-    if result.proven:
-        say(result.verdict, settings)
-        say(f"Use it: --encoder fbert --encoder-weights {result.folder}", settings)
+    if result["proven"]:
+        say(result["verdict"], settings)
+        say(f"Use it: --encoder fbert --encoder-weights {result['folder']}", settings)
 
 
 # --- The corpus -----------------------------------------------------------------------------------------------------
@@ -207,18 +191,15 @@ def _is_whole(corpus: Path, settings: Settings) -> bool:
             return False
         sentence = f"Corpus: {corpus} as it is; {settings.output_dir} holds no series to add"
     of_packing = ["derivatives", "participant_label", "alpha"]
-    of_packing += ["atlas", "family_column", "site_column"] * (settings.pretraining.probe is None)
+    of_packing += ["atlas", "family_column"] * (settings.pretraining.probe is None)
     if given := [option.flag for name in of_packing if settings[name] != (option := options()[name]).default]:
         raise UsageError(f"{given[0]} is of the packing, and this corpus is trained on as it is: leave it out.")
     say(sentence, settings)
     return True
 
 
-def _pack(settings: Settings, corpus: Path, place: Path | None = None) -> Any:
-    """Pack the series of this dataset, and refuse a corpus with people of it who are not chosen now.
-
-    `place`: the output folder of which that of the settings is a copy.
-    """
+def _pack(settings: Settings, corpus: Path) -> Any:
+    """Pack the series of this dataset, and refuse a corpus with people of it who are not chosen now."""
     from fcpower_bids.pretrain.packing import pack_corpus
 
     check_input_folder(settings.bids_dir)
@@ -244,7 +225,7 @@ def _pack(settings: Settings, corpus: Path, place: Path | None = None) -> Any:
         raise UsageError(f"{many} written: {', '.join(atlases)}. Choose one with --atlas.")
     (atlas,) = match
     chosen = {label.removeprefix("sub-") for label in settings.inputs.participant_label}
-    sources = _sources(settings, door, atlas, dataset, corpus, place or settings.output_dir)
+    sources = _sources(settings, door, atlas, dataset, corpus)
     there = {facts["subject"] for facts, _ in sources}
     if absent := sorted(chosen - there):
         raise DatasetError(f"{settings.output_dir} has no series of sub-{absent[0]}: {label_remedy(absent[0], there)}")
@@ -254,11 +235,10 @@ def _pack(settings: Settings, corpus: Path, place: Path | None = None) -> Any:
         "atlas": atlas,
         "n_processes": processes_of(settings),
         "there": listed,
-        "dry_run": settings.run.dry_run,
     }
     # other output folders may be packed into it at the same time
     with ExitStack() as held:
-        if not settings.run.dry_run and not held.enter_context(lock(corpus / "lock", wait=False)):
+        if not held.enter_context(lock(corpus / "lock", wait=False)):
             say(f"Another run packs into {corpus}; it is waited for.", settings)
             held.enter_context(lock(corpus / "lock"))
         table = pack_corpus(sources, corpus, settings.method.alpha, **how)
@@ -269,11 +249,10 @@ def _pack(settings: Settings, corpus: Path, place: Path | None = None) -> Any:
             f"({', '.join(others[:5])}); remove that folder, or give another one with --corpus."
         )
     people = len(table[["dataset", "subject"]].drop_duplicates())
-    for name, column in (("family", settings.group.family_column), ("site", settings.group.site_column)):
-        known = table[name][table["dataset"] == dataset] != "n/a"
-        if column is None and known.any():
-            lacking = f"; {(~known).sum()} recordings have none" * bool((~known).any())
-            say(f"No --{name}-column is given: the corpus keeps what it has as {name} of everyone{lacking}.", settings)
+    known = table["family"][table["dataset"] == dataset] != "n/a"
+    if settings.group.family_column is None and known.any():
+        lacking = f"; {(~known).sum()} recordings have none" * bool((~known).any())
+        say(f"No --family-column is given: the corpus keeps what it has as family of everyone{lacking}.", settings)
     say(f"Corpus: {len(table)} recordings of {people} people in {corpus}", settings)
     return table
 
@@ -298,8 +277,8 @@ def _atlases(door: Selected, output_dir: Path) -> set[str]:
     raise DatasetError(f"There are no cleaned series in {output_dir}. Run the participant level on it first.")
 
 
-def _sources(settings: Settings, door: Selected, atlas: str, dataset: str, corpus: Path, place: Path) -> list[Any]:
-    """Series for the corpus, and what left it, with what the dataset says of families and sites."""
+def _sources(settings: Settings, door: Selected, atlas: str, dataset: str, corpus: Path) -> list[Any]:
+    """Series for the corpus, and what left it, with what the dataset says of families."""
     from fcpower_bids.pretrain.packing import find_series
 
     entities = parse_name(f"{atlas}_timeseries.tsv")[0]
@@ -311,25 +290,22 @@ def _sources(settings: Settings, door: Selected, atlas: str, dataset: str, corpu
     }
     given = {path.absolute(): Source(path, is_given=True) for path in settings.group.phenotypes}
     tables = [*given.values(), *(table for table in tables_of(settings.bids_dir) if table.path.absolute() not in given)]
-    asked = {"families": settings.group.family_column, "sites": settings.group.site_column}
-    labels: dict[str, dict[str, str]] = {}
-    for name, column in asked.items():
-        if column is None:
-            continue
+    families: dict[str, str] | None = None
+    if (column := settings.group.family_column) is not None:
         scanned = sessions_of((run.participant, run.session) for run in door.connectomes)
         people = load_people(tables, scanned, settings.bids_dir, settings.group.missing_values)
         if column in people.conflicts:
             raise DatasetError(people.conflicts[column])
         there = [str(other) for other in people.frame]
         known = people.frame[column].dropna() if column in there else pd.Series(dtype=object)
-        if set(known.index) & set(scanned):
-            labels[name] = {str(person).removeprefix("sub-"): shorten(value) for person, value in known.items()}
-            continue
         sentence = f"No phenotype table of {settings.bids_dir} has a column {describe_unknown(column, there)}"
-        if len(known):
+        if set(known.index) & set(scanned):
+            families = {str(person).removeprefix("sub-"): shorten(value) for person, value in known.items()}
+        elif len(known):
             sentence = f"The column '{column}' is known of nobody whose series are here. Correct participant_id."
-        if settings.pretraining.probe is None:
+        if families is None and settings.pretraining.probe is None:
             raise DatasetError(sentence)
-        say(f"Of the corpus: {sentence}", settings)  # the column may be that of the probe
+        if families is None:
+            say(f"Of the corpus: {sentence}", settings)  # the column may be that of the probe
     terms = dataset_terms(settings.bids_dir)
-    return list(find_series(paths, place, dataset, corpus, **labels, terms=terms))
+    return list(find_series(paths, settings.output_dir, dataset, corpus, families=families, terms=terms))

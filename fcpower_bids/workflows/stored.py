@@ -95,8 +95,6 @@ def _embed_all(
                 raise
             others |= dict.fromkeys(scans, str(error))
             continue
-        if getattr(encoder, "needs_statistics", False) and encoder.statistics is None:
-            continue  # it is fitted to the training people of every fold where encoders are compared
         for connectome in scans:
             try:
                 done += _embed(connectome, encoder, label, settings)

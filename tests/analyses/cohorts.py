@@ -50,7 +50,7 @@ def cohort_of(edges, rows, phenotypes, series=(), **more) -> Cohort:
     n_parcels = next(p for p in range(2, 1000) if edge_count(p) == edges.shape[1])
     scans = pd.DataFrame(rows, columns=["participant_id", "session", "seconds", "mean_fd", "n_runs"])
     volumes = scans["seconds"] / TR if series else np.nan
-    scans = scans.assign(volumes=volumes, degrees_of_freedom=np.nan, combination="none")
+    scans = scans.assign(volumes=volumes, degrees_of_freedom=np.nan)
     return Cohort(
         scans=scans,
         edges=edges,

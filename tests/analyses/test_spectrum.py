@@ -145,7 +145,7 @@ def test_test_people_do_not_touch_a_fit_inside_the_fold(cohort_of_screen):
 
 
 def test_rank_deficient_connectomes_are_refused_with_a_reason_unless_a_remedy_is_named():
-    short = dataclasses.replace(demo_cohort(n_people=12, n_volumes=40), series=())
+    short = dataclasses.replace(demo_cohort(n_people=12, n_volumes=25), series=())
     choices = {"targets": ("planted_score",), "repeats": 1, "folds": 3}
     refused = scores_of(ANALYSES["transform_screen"](short, choose(**choices)))
     without_series = {"precision", "partial_correlation"}

@@ -77,9 +77,7 @@ def test_runs_of_one_length_are_put_end_to_end_under_every_preset_and_it_is_said
     wanted = ("--targets", "score", "--preset", "paper", "--equal-minutes")
     found = group(tmp_path, *wanted)
     assert found.code == 0, found.err
-    assert set(table(tmp_path / "out" / "group" / "scans.tsv")["combination"]) == {"concat"}
     assert "put end to end" in (tmp_path / "out" / "group" / "CITATION.md").read_text()
-    assert "average" not in found.err
     loaded = load_cohort(tmp_path / "out", tmp_path / "bids", preset="paper", min_time=0, equal_minutes=True)
     np.testing.assert_allclose([matrix[0, 1] for matrix in loaded.connectomes], expected, atol=1e-6)
 
@@ -177,20 +175,6 @@ def test_minutes_of_someone_with_a_session_of_unknown_length_are_not_known(tmp_p
     write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE, score=SCORE)
     assert group(folder, "--targets", "score", "--covariates", "minutes").code == 0
     assert set(read(folder, "predictions")["participant_id"]) == set(PEOPLE[10:])
-
-
-def test_another_model_of_one_name_does_not_take_the_rows_of_the_first(tmp_path):
-    cohort(tmp_path)
-    assert group(tmp_path, "--targets", "score", "--save-models", "--name", "A").code == 0
-    write_table(tmp_path / "bids" / "participants.tsv", participant_id=PEOPLE, score=2 * SCORE + AGE / 100)
-    assert group(tmp_path, "--targets", "score", "--save-models", "--name", "B").code == 0
-    first, second = (tmp_path / "out" / "group" / name / "models" / "target-score-fc_model" for name in "AB")
-    before = predictions(tmp_path, first)
-    assert len(before) == len(PEOPLE)
-    found = run("predict", second, tmp_path / "out", "--participant-label", "001")
-    assert found.code == 3
-    assert "another model of this name" in found.err
-    pd.testing.assert_frame_equal(predictions(tmp_path, first), before)
 
 
 def test_who_is_gone_has_no_prediction_and_no_page_of_it(tmp_path):

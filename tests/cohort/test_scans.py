@@ -64,12 +64,12 @@ def edges_of(series):
     return vectorise_edges(pearson_connectivity(series), weighted=False)
 
 
-def load(out, **choices):
-    settings = Settings(out, out, "group").changed(quiet=True, **choices)
+def load(out):
+    settings = Settings(out, out, "group").changed(quiet=True)
     found = list_connectomes(out)
     edges = read_edges([one.path for one in found], settings)
     scans, rows = group_scans([Run(one, read_quality(one), place) for place, one in enumerate(found)])
-    return scans, rows, edges, settings
+    return scans, rows, edges
 
 
 def three_runs(out):
@@ -79,42 +79,34 @@ def three_runs(out):
     return series
 
 
-@pytest.mark.parametrize("preset", ["paper", "cbig"])
-def test_average_is_the_weighted_mean_of_fisher_z(tmp_path, preset):
+def test_runs_are_put_end_to_end(tmp_path):
     series = three_runs(tmp_path)
-    scans, _, edges, settings = load(tmp_path, preset=preset)
-    z = np.arctanh([edges_of(one) for one in series])
-    expected = np.tanh((10 * z[0] + 11 * z[1] + 12 * z[2]) / 33)
-    np.testing.assert_allclose(combine_edges(scans[0], edges, settings), expected, rtol=0, atol=1e-15)
-
-
-def test_runs_of_a_program_that_states_no_degrees_of_freedom_weigh_their_volumes(tmp_path):
-    series = three_runs(tmp_path)
-    add_output(tmp_path, "sub-01_run-2", series[1], degrees_of_freedom=np.nan)
-    scans, _, edges, settings = load(tmp_path, preset="paper")
-    weights, z = np.array(LENGTHS) - 1, np.arctanh([edges_of(one) for one in series])
-    expected = np.tanh(weights @ z / weights.sum())
-    np.testing.assert_allclose(combine_edges(scans[0], edges, settings), expected, rtol=0, atol=1e-15)
+    scans, _, edges = load(tmp_path)
+    whole = np.vstack([(one - one.mean(axis=0)) / one.std(axis=0, ddof=1) for one in series])
+    np.testing.assert_allclose(combine_edges(scans[0], edges), edges_of(whole), rtol=0, atol=1e-15)
+    quality = next(tmp_path.rglob("*run-2*_qc.tsv"))
+    write_table(quality, read_table(quality).assign(kept_volumes="n/a"))
+    scans, _, edges = load(tmp_path)
+    expected = np.average([edges_of(one) for one in series], axis=0, weights=LENGTHS)
+    np.testing.assert_allclose(combine_edges(scans[0], edges), expected, rtol=0, atol=1e-15)
 
 
 def test_the_table_adds_up_the_runs(tmp_path):
     three_runs(tmp_path)
     add_output(tmp_path, "sub-02", series_of(9))
-    scans, _, _, settings = load(tmp_path, preset="recommended")
-    table = tabulate_scans(scans, settings)
+    scans, _, _ = load(tmp_path)
+    table = tabulate_scans(scans)
     assert table["seconds"].tolist() == [2.0 * sum(LENGTHS), 80.0]
     assert table["n_runs"].tolist() == [3, 1]
-    assert table["combination"].tolist() == ["concat", "none"]
     assert table["mean_fd"][0] == pytest.approx((0.1 * 45 + 0.2 * 70) / 145)
 
 
 def test_a_parcel_that_one_run_lacks_is_missing_in_the_scan(tmp_path):
     add_output(tmp_path, "sub-01_run-1", series_of(0, missing=(2,)))
     add_output(tmp_path, "sub-01_run-2", series_of(1))
-    for how in ("recommended", "paper"):
-        scans, _, edges, settings = load(tmp_path, preset=how)
-        lost = np.isnan(combine_edges(scans[0], edges, settings))
-        assert lost.sum() == P - 1
+    scans, _, edges = load(tmp_path)
+    lost = np.isnan(combine_edges(scans[0], edges))
+    assert lost.sum() == P - 1
 
 
 def test_runs_of_different_repetition_times_are_left_out(tmp_path):
@@ -123,7 +115,7 @@ def test_runs_of_different_repetition_times_are_left_out(tmp_path):
     add_output(tmp_path, "sub-02", series_of(2))
     quality = next(path.parent.glob("*run-2*_qc.tsv"))
     quality.write_text(quality.read_text().replace("\t80\t", "\t28.8\t"))
-    scans, rows, _, _ = load(tmp_path)
+    scans, rows, _ = load(tmp_path)
     assert [scan[0].connectome.participant for scan in scans] == ["sub-02"]
     assert "repetition times 0.72 s, 2 s" in rows[0].reason
     assert scans[0][0].quality.repetition_time == 2.0
@@ -143,7 +135,7 @@ def out(tmp_path):
 def test_embeddings_are_averaged_over_runs_and_missing_where_there_is_none(out):
     add_embedding(out, "sub-01_run-1", np.array([1.0, 2.0]))
     add_embedding(out, "sub-01_run-2", np.array([3.0, 6.0]), weights="elsewhere")
-    embeddings, _, rows = read_embeddings(scans_of(out))
+    embeddings, rows, _ = read_embeddings(scans_of(out))
     np.testing.assert_array_equal(embeddings["fbert1m"], [[2.0, 4.0], [np.nan, np.nan]])
     assert [(row.participant_id, row.what, row.reason) for row in rows] == [
         ("sub-02", "value", "no embedding 'fbert1m'")
@@ -154,7 +146,7 @@ def test_an_embedding_of_a_series_that_was_cleaned_otherwise_since_is_left_out(o
     """The embedding stays where a participant level without --encoder writes FC of another strategy beside it."""
     add_embedding(out, "sub-01_run-1", np.array([1.0, 2.0]), NuisanceStrategy="36P")
     add_embedding(out, "sub-02", np.array([3.0, 6.0]), NuisanceStrategy="24P")
-    embeddings, _, rows = read_embeddings(scans_of(out))
+    embeddings, rows, _ = read_embeddings(scans_of(out))
     np.testing.assert_array_equal(embeddings["fbert1m"], [[np.nan, np.nan], [3.0, 6.0]])
     assert "cleaned otherwise since; run the participant level again with --encoder" in rows[0].reason
 

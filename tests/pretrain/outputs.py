@@ -21,7 +21,7 @@ from fcpower_bids.pretrain import engine
 from fcpower_bids.pretrain.corpus import LICENCES, OWNERS, RECORDINGS, TEACHERS, WINDOWS, open_pack, stored_vector
 from fcpower_bids.pretrain.engine import PretrainConfig, on_all_processes
 from fcpower_bids.pretrain.packing import pack_corpus
-from fcpower_bids.pretrain.train import Pretrained, train
+from fcpower_bids.pretrain.train import train
 from tests.command import main
 
 ENDING = "task-rest_space-MNI_atlas-Toy_scale-10_stat-mean_timeseries"
@@ -76,7 +76,7 @@ def read_log(encoder: Path) -> pd.DataFrame:
     return table.drop(columns="steps_per_s")
 
 
-def pretrain(corpus: Path, output: Path, config: PretrainConfig, stop_step: int | None = None) -> Pretrained:
+def pretrain(corpus: Path, output: Path, config: PretrainConfig, stop_step: int | None = None) -> dict:
     """Train in all processes of a run, or go on with one."""
     return on_all_processes(config, partial(train, corpus=corpus, output=output, config=config, stop_step=stop_step))
 

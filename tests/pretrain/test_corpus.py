@@ -217,18 +217,16 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_families_and_sites_are_those_of_the_tables_that_are_named_too(tmp_path, tables, place, capsys):
+def test_families_are_those_of_the_tables_that_are_named_too(tmp_path, tables, place, capsys):
     holders, code, said = PLACES[place]
     houses = {person: f"h{number // 2}" for number, person in enumerate(IDS)}
     paths = {"named": tmp_path / "fam.tsv", "bids": tmp_path / "bids" / "participants.tsv"}
     for name, people in holders.items():
         rows = pd.DataFrame({"participant_id": people or IDS, "age": range(len(people or IDS))})
         if people:
-            rows = rows.assign(
-                house=[houses.get(person, "h") for person in people], town=[person[-1] for person in people]
-            )
+            rows = rows.assign(house=[houses.get(person, "h") for person in people])
         rows.drop(columns="age" if len(holders) > 1 else []).to_csv(paths[name], sep="\t", index=False)
-    words = ("--family-column", "house", "--site-column", "town")
+    words = ("--family-column", "house")
     words += ("--phenotypes", paths["named"]) if "named" in holders else ()
     assert run_pretrain(tmp_path, *words, quick=PACKED) == code
     assert said in capsys.readouterr().err
@@ -236,7 +234,6 @@ def test_families_and_sites_are_those_of_the_tables_that_are_named_too(tmp_path,
         packed = packed_table(tmp_path)
         people = "sub-" + packed["subject"].astype(str).str.zfill(2)
         assert packed["family"].tolist() == [houses[person] for person in people]
-        assert packed["site"].astype(str).tolist() == people.str[-1].tolist()
 
 
 def series(length: int, parcels: int = 20, seed: int = 0) -> np.ndarray:
@@ -349,25 +346,6 @@ def test_who_may_read_a_pack_follows_from_the_umask(tmp_path):
     assert modes == {oct(0o640)}
 
 
-def files_of(folder) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-@pytest.mark.parametrize("steps", ["0", "4"])
-def test_a_dry_run_says_what_would_train_and_writes_nothing(tmp_path, capsys, steps):
-    plant_outputs(tmp_path, made_recordings())
-    assert run_pretrain(tmp_path, quick=PACKED) == 0
-    shutil.rmtree(tmp_path / "out" / "sub-03")
-    before = files_of(tmp_path)
-    for words in ((), ("--corpus", tmp_path / "another")):
-        capsys.readouterr()
-        assert run_pretrain(tmp_path, "--steps", steps, "--dry-run", *words) == 0
-        assert "Corpus: 30 recordings of 15 people in " in capsys.readouterr().err
-    assert run_pretrain(tmp_path, "--steps", steps, "--dry-run", "--participant-label", "01") == 3  # as the run
-    assert files_of(tmp_path) == before
-    assert not (tmp_path / "another").exists()
-
-
 def test_nobody_trains_where_everyone_is_rejected(tmp_path, capsys):
     plant_outputs(tmp_path, made_recordings())
     assert run_pretrain(tmp_path, quick=PACKED) == 0
@@ -387,7 +365,7 @@ def test_choices_of_the_packing_are_refused_where_nothing_is_packed(tmp_path, ca
     if public:
         write_public(corpus, corpus := tmp_path / "public")
     of_packing = ("--participant-label 01", "--alpha 0.5", "--atlas Schaefer100", "--family-column family")
-    for given in (*of_packing, "--site-column site", *["-d list=nowhere.tsv"] * public):
+    for given in (*of_packing, *["-d list=nowhere.tsv"] * public):
         assert run_pretrain(tmp_path, "--corpus", corpus, *given.split(), out="empty") == 2
         assert "is of the packing" in capsys.readouterr().err
     assert not list((tmp_path / "empty").glob("logs/settings*"))

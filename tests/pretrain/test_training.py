@@ -87,18 +87,18 @@ def test_resuming_is_exact_to_the_bit(tmp_path, whole, changes, monkeypatch):
 
 def test_the_model_of_a_run_embeds(whole):
     pack, run, outcome = whole
-    encoder = load_encoder("fbert", outcome.folder, parcel_names=NAMES)
+    encoder = load_encoder("fbert", outcome["folder"], parcel_names=NAMES)
     assert encoder.embed([series for _, series in made_recordings()], NAMES, 2.0).shape == (32, 8)
     facts = encoder.provenance()
     assert facts["tr_range"] == (2.0, 2.5)
     assert facts["window"] == 30
     assert facts["alpha"] == 0.35
-    assert facts["optimism"] == outcome.optimism is not None
+    assert facts["optimism"] == outcome["optimism"] is not None
     assert "held-out families" in facts["selection"]
     assert facts["corpus_sha256"] == json.loads((pack / "pack.json").read_text())["sha256"]
-    assert f"| step | {outcome.step} |" in (outcome.folder / "README.md").read_text()
-    assert_equal_weights(load_file(outcome.folder / "model.safetensors"), weights(run, outcome.step))
-    assert outcome.step == read_log(run).loc[[4, 8], "select"].idxmax()
+    assert f"| step | {outcome['step']} |" in (outcome["folder"] / "README.md").read_text()
+    assert_equal_weights(load_file(outcome["folder"] / "model.safetensors"), weights(run, outcome["step"]))
+    assert outcome["step"] == read_log(run).loc[[4, 8], "select"].idxmax()
 
 
 def test_a_run_leaves_a_full_log_and_the_last_two_states_of_the_optimiser(whole):
@@ -261,9 +261,8 @@ def test_a_list_of_series_is_trained_on_by_one_command(tmp_path, capsys):
     lines = (folder / "list.tsv").read_text().splitlines()
     (folder / "list.tsv").write_text("\n".join(lines[:-2]) + "\n")
     capsys.readouterr()
-    for dry in (["--dry-run"], []):  # two people leave
-        assert main([folder / "bids", folder / "out", "pretrain", *words, "--steps", "0", *dry]) == 0
-        assert "Corpus: 14 recordings of 14 people" in capsys.readouterr().err
+    assert main([folder / "bids", folder / "out", "pretrain", *words, "--steps", "0"]) == 0  # two people leave
+    assert "Corpus: 14 recordings of 14 people" in capsys.readouterr().err
     assert main([folder / "bids", folder / "two", "pretrain", *words[:-1], f"a={folder / 'out'}"]) == 2
     assert "list=FILE or LAYOUT=FOLDER" in capsys.readouterr().err
 

@@ -56,7 +56,6 @@ def make_cohort(n_people: int = 40, n_parcels: int = 12, seed: int = 1, names: t
             "n_runs": 1,
             "volumes": 90.0,
             "degrees_of_freedom": np.nan,
-            "combination": "none",
         }
     )
     phenotypes = pd.DataFrame(

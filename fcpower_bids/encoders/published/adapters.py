@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.encoders import FURTHER, PUBLISHED, STATISTICS, further_files
+from fcpower_bids.encoders import FURTHER, PUBLISHED, further_files
 from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable, misfits, read_tensors
 from fcpower_bids.encoders.embedding import Read, ready
 from fcpower_bids.encoders.fbert import count_parameters
@@ -267,10 +267,10 @@ def loader(
             raise UsageError(f"There is no encoder protocol called '{protocol}'. Choose from: own, paper.")
         path = find_weights(recipe, weights)
         files = further_files(recipe.name, path)
-        if absent := [file for file in FURTHER.get(recipe.name, ()) if file not in files and file != STATISTICS]:
+        if absent := [file for file in FURTHER.get(recipe.name, ()) if file not in files]:
             raise UsageError(
-                f"{recipe.name} needs {absent[0]}, which comes with the model: put it beside {path.name} in "
-                f"{path.parent}."
+                f"{recipe.name} needs {absent[0]} beside {path.name} in {path.parent}: it comes with the model, or is "
+                "made as docs/encoder.md says."
             )
         encoder = build(recipe, path, files, size)
         further = {file: digest_of(extra) for file, extra in files.items()}

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fcpower_bids.core.arrays import FloatArray
@@ -34,8 +34,7 @@ from fcpower_bids.encoders.published.adapters import (
     match_labels,
     z_scored,
 )
-from fcpower_bids.errors import RecordingError
-from fcpower_bids.store import load_json, write_text
+from fcpower_bids.store import load_json
 
 # --- BrainLM ----------------------------------------------------------------------------------------------------------
 
@@ -122,17 +121,10 @@ class CohortStatistics(NamedTuple):
 
     median: FloatArray  # (424,), by label
     iqr: FloatArray  # the same
-    origin: str  # for the sidecar
-
-
-def write_statistics(path: Path, statistics: CohortStatistics) -> None:
-    """Write one row per parcel: name, median, iqr."""
-    rows = zip(LABELS, statistics.median.tolist(), statistics.iqr.tolist(), strict=True)
-    write_text(path, "name\tmedian\tiqr\n" + "".join(f"{name}\t{median!r}\t{iqr!r}\n" for name, median, iqr in rows))
 
 
 def read_statistics(path: Path) -> CohortStatistics:
-    """Read what `write_statistics` wrote. Raises CheckpointError."""
+    """Read a table with a row per parcel: name, median, iqr. Raises CheckpointError."""
     try:
         table = pd.read_csv(path, sep="\t", dtype=str).set_index("name")
         median, iqr = table.loc[list(LABELS), ["median", "iqr"]].to_numpy(float).T
@@ -142,7 +134,7 @@ def read_statistics(path: Path) -> CohortStatistics:
         raise CheckpointError(
             f"{path} is not a table with name, median and iqr of every parcel ({error}); write it again."
         ) from None
-    return CohortStatistics(median, iqr, "read from the auxiliary files")
+    return CohortStatistics(median, iqr)
 
 
 @dataclass(frozen=True)
@@ -153,24 +145,9 @@ class BrainLMEncoder(PublishedEncoder):
     side: int = 432  # of the padded image
     statistics: CohortStatistics | None = None
 
-    needs_statistics = True
-
-    def fit(self, train_series: Sequence[ArrayLike], parcel_names: Sequence[str]) -> BrainLMEncoder:
-        """Return the encoder with median and range of all volumes of training recordings. Raises RecordingError."""
-        if len(train_series) < 2:
-            raise RecordingError("Cohort statistics need at least two training recordings, not one recording's own.")
-        columns = self.columns(parcel_names)
-        chosen = [self.select(recording, columns) for recording in train_series]
-        pooled = np.concatenate([series - series.mean(axis=0) for series in chosen])
-        low, median, high = np.percentile(pooled, [25, 50, 75], axis=0, overwrite_input=True)
-        if not (np.isfinite(high - low).all() and (high > low).all()):
-            raise RecordingError("A parcel is missing or does not vary over the training recordings.")
-        origin = f"fitted on {len(train_series)} training recordings"
-        return replace(self, statistics=CohortStatistics(median, high - low, origin))
-
     def provenance(self, read: Read = "sequence") -> dict[str, Any]:
         """Identity of the embeddings, for the sidecar."""
-        return super().provenance(read) | {"statistics": self.statistics.origin if self.statistics else None}
+        return super().provenance(read) | {"statistics": "read from the auxiliary files"}
 
     def columns(self, parcel_names: Sequence[str]) -> Columns:
         """Find the 424 parcels by their label in the atlas image."""
@@ -178,11 +155,7 @@ class BrainLMEncoder(PublishedEncoder):
 
     def prepare(self, series: FloatArray, repetition_time: float) -> Tensor:
         """Centre, scale by the cohort, resample, cut, sort, pad: images (n, 3, side, side)."""
-        if self.statistics is None:
-            raise RecordingError(
-                f"{self.recipe.name} is fed relative to a cohort, which a single recording has not; put "
-                f"{STATISTICS} beside the weights, or fit it on the training recordings."
-            )
+        assert self.statistics is not None
         scaled = (series - series.mean(axis=0) - self.statistics.median) / self.statistics.iqr / LARGEST
         windows = self.windows(self.resampled(scaled, repetition_time), FRAMES)
         images = as_tensor(windows[:, :, self.rows].transpose(0, 2, 1))
@@ -217,8 +190,8 @@ def build(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: BrainLMSize
             raise CheckpointError(f"{config} is of another model ({listed}); give the folder of this encoder.")
     model = fill(lambda: BrainLM(size), path, published=published_keys, unused=("decoder.",))
     recipe = replace(recipe, n_dimensions=size.d)
-    statistics = read_statistics(aux[STATISTICS]) if STATISTICS in aux else None
-    return BrainLMEncoder(recipe, model, rows=image_rows(aux[COORDINATES]), side=size.side, statistics=statistics)
+    rows, statistics = image_rows(aux[COORDINATES]), read_statistics(aux[STATISTICS])
+    return BrainLMEncoder(recipe, model, rows=rows, side=size.side, statistics=statistics)
 
 
 load_brainlm, load_brainlm_650m = (loader(build, replace(RECIPE, name=name), size) for name, size in SIZES.items())

@@ -17,9 +17,9 @@ from fcpower_bids.reports.cohort.findings import (
     describe_identification,
     find_targets,
     judge,
+    rank_identification,
     say_compared,
     tally,
-    unseen_best,
 )
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
@@ -193,7 +193,7 @@ def _networks(target: str, tables: GroupTables) -> Iterator[Panel]:
 
 
 def _say_privacy(tables: GroupTables) -> Iterator[str]:
-    if len(unseen_best(tables)):
+    if len(rank_identification(tables)):
         yield from _facts("identification", "Privacy", tables)
         yield (
             "Removing names from a shared connectome does not make it anonymous. This page shows participant labels: "

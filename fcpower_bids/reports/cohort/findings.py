@@ -12,7 +12,6 @@ import pandas as pd
 
 from fcpower_bids.analyses.baselines import FEWEST_PERMUTATIONS, SITE, Added, find_added
 from fcpower_bids.analyses.evaluate import POOLED_MEAN, WITHIN_MEAN
-from fcpower_bids.analyses.features import EMBEDDING
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     GroupTables,
@@ -26,8 +25,8 @@ from fcpower_bids.reports.cohort.tables import (
 from fcpower_bids.reports.page import count, show_number
 
 FOUND, NOT_FOUND, NOT_DECIDED, NOT_TESTED = "found", "not found", "not decided", "not tested"
-UNDEFINED, ONLY_SEEN = "undefined", "only seen"
-"""No score, thus no p; every representation is of an encoder that was trained on these people."""
+UNDEFINED = "undefined"
+"""No score, thus no p."""
 FEW_PEOPLE = 100
 """Fewer get a caution."""
 FEWEST_SHUFFLED = 4
@@ -40,8 +39,7 @@ class Finding:
 
     target: str
     score: str  # ``r`` or ``auc``
-    # its rows of ``prediction_summary`` without encoders trained on these people, the best first: the smallest p,
-    # of equals the highest score
+    # its rows of ``prediction_summary``, the best first: the smallest p, of equals the highest score
     summary: pd.DataFrame
     leading: str  # the column of ``summary`` that says which is the best
     state: str  # whether the best of the permutation tests, corrected for representations and targets, is significant
@@ -97,11 +95,8 @@ def find_targets(tables: GroupTables) -> list[Finding]:
     for target, part in summary.groupby("target", sort=False) if len(summary) else ():
         name = str(target)
         score = "auc" if part["auc_pooled_mean"].notna().any() else "r"
-        leading, seen = f"{score}_{part['ranked_by'].iloc[0]}", seen_rows(part)
-        if seen.all():
-            findings.append(Finding(name, score, part.reset_index(drop=True), leading, ONLY_SEEN))
-            continue
-        ranked = part[~seen].sort_values(["p_max_targets", leading], ascending=[True, False], kind="stable")
+        leading = f"{score}_{part['ranked_by'].iloc[0]}"
+        ranked = part.sort_values(["p_max_targets", leading], ascending=[True, False], kind="stable")
         ranked = ranked.reset_index(drop=True)
         p, n_permutations = float(ranked["p_max_targets"].iloc[0]), ranked["n_permutations"].max()
         if missing(p):
@@ -139,28 +134,17 @@ def known_people(tables: GroupTables) -> str:
 
 def describe_finding(finding: Finding, tables: GroupTables) -> list[str]:
     """Say in plain sentences what was found for a target, starting with the answer."""
-    seen = own_rows(tables.rows("prediction_summary"), finding.target)
-    seen = seen[seen_rows(seen)] if len(seen) else seen
-    no_finding = [
-        f"{tables.title(row['representation'])} is no finding here: its encoder was trained on "
-        f"{row['n_trained']:.0f} of these people."
-        for _, row in seen.iterrows()
-    ]
-    if finding.state == ONLY_SEEN:
-        return no_finding
     sentences = [f"{answer(finding, tables)}."]
     if finding.added is not None:
         clause = finding.added.clause(tables.title(finding.best))
         sentences.append(f"On the folds of the first repeat, {finding.label}: {clause}.")
     if finding.comparison is not None:
         sentences.append(describe_difference(finding.comparison, finding, tables))
-    return sentences + no_finding
+    return sentences
 
 
 def answer(finding: Finding, tables: GroupTables) -> str:
     """The best representation and its score, its test against chance, and what follows, in one line."""
-    if finding.state == ONLY_SEEN:
-        return "no score, since every encoder was trained on these people"
     score, label = float(finding.summary[finding.tested].iloc[0]), finding.label
     n = int(finding.summary["n_permutations"].max())
     if missing(score):
@@ -246,50 +230,32 @@ def prediction_cautions(findings: Sequence[Finding], tables: GroupTables) -> Ite
 # Identification
 
 
-def unseen_best(tables: GroupTables, seen: bool = False) -> pd.DataFrame:
-    """One row of ``identification`` per representation, the best first, of people that no encoder was trained on.
-
-    Over all sessions where there are several. `seen`: those of encoders that were.
-    """
+def rank_identification(tables: GroupTables) -> pd.DataFrame:
+    """One row of ``identification`` per representation, the best first; over all sessions where there are several."""
     rows = tables.rows("identification")
     if rows.empty:
         return rows
     whole = rows[rows["first_session"].astype(str) == "all"]
     ranked = (whole if len(whole) else rows).drop_duplicates("representation")
-    ranked = ranked.sort_values("accuracy", ascending=False, kind="stable")
-    return ranked[seen_rows(ranked) == seen]
+    return ranked.sort_values("accuracy", ascending=False, kind="stable")
 
 
 def describe_identification(tables: GroupTables) -> list[str]:
     """Say how often each representation finds the person, the best first, and whether two of them differ."""
     sentences = []
-    for _, row in unseen_best(tables).iterrows():
-        within = trained = ""
+    for _, row in rank_identification(tables).iterrows():
+        within = ""
         if not missing(row.get("chance_within")):
             within = (
                 f", within the own site {percent(row['chance_within'], 1)}; among people of the own site alone it "
                 f"finds {percent(row['accuracy_within'])}"
             )
-        if str(row["representation"]).startswith(EMBEDDING) and "n_trained" in row:
-            trained = " Its encoder was trained on none of these people."
-            if missing(row["n_trained"]):
-                trained = " The people that its encoder was trained on are not known."
         sentences.append(
             f"{tables.title(row['representation'])} finds the person in {percent(row['accuracy'])} of "
             f"{row['n_searches']:.0f} searches (95 % CI {percent(row['ci_low'])} to {percent(row['ci_high'])} over "
             f"people; chance {percent(row['chance'], 1)}{within}; permutation {say_p(float(row['p_permutation']))})."
-            + trained
         )
-    sentences += [
-        f"{tables.title(row['representation'])} is no finding here: its encoder was trained on "
-        f"{row['n_trained']:.0f} of these {row['n_people']:.0f} people ({percent(row['accuracy'])} of the searches "
-        "find the person)."
-        for _, row in unseen_best(tables, seen=True).iterrows()
-    ]
-    seen = set(unseen_best(tables, seen=True).get("representation", ()))
-    for _, row in tables.rows("identification_comparisons").iterrows():
-        if seen.isdisjoint({row["representation"], row["reference"]}):
-            sentences.append(_describe_searches(row, tables))
+    sentences += [_describe_searches(row, tables) for _, row in tables.rows("identification_comparisons").iterrows()]
     return sentences
 
 
@@ -303,13 +269,6 @@ def _describe_searches(row: pd.Series, tables: GroupTables) -> str:
     if row["p_people"] < SIGNIFICANT:
         return f"{later} identifies {'better' if row['difference'] > 0 else 'worse'} than {earlier} ({tested})."
     return f"No evidence that {later} and {earlier} differ ({tested})."
-
-
-def seen_rows(rows: pd.DataFrame) -> pd.Series:
-    """Which rows of a summary are of an encoder that was trained on people in them."""
-    if "n_trained" not in rows:
-        return pd.Series(False, index=rows.index)
-    return rows["n_trained"].fillna(0) > 0
 
 
 # Many entries against one: transforms, controls, parcellations

@@ -100,7 +100,7 @@ def group_methods(tables: GroupTables) -> str:
         n_people=scans["participant_id"].nunique() if len(scans) else 0,
         n_scans=len(scans),
         timed=len(scans) > 0 and scans["seconds"].notna().any(),
-        combinations=sorted(set(scans.get("combination", ())) - {"none"}),
+        several_runs=len(scans) > 0 and bool((scans["n_runs"] > 1).any()),
         cleaning=list(_cleaning(tables.facts("scans").get("Cleaning") or {})),
         left_out=[count(int(number), str(kind)) for kind, number in kinds.items() if kind in COUNTED],
         **(_prediction(facts["prediction"], chosen, tables) if facts["prediction"] else {}),

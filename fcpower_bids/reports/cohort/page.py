@@ -19,7 +19,6 @@ from fcpower_bids.reports.cohort.findings import (
     NOT_DECIDED,
     NOT_FOUND,
     NOT_TESTED,
-    ONLY_SEEN,
     UNDEFINED,
     Finding,
     answer,
@@ -28,8 +27,7 @@ from fcpower_bids.reports.cohort.findings import (
     find_targets,
     known_people,
     prediction_cautions,
-    seen_rows,
-    unseen_best,
+    rank_identification,
 )
 from fcpower_bids.reports.cohort.methods import group_methods
 from fcpower_bids.reports.cohort.tables import (
@@ -70,10 +68,6 @@ STATES = {
     NOT_DECIDED: ("not decided: too few permutations", *("For {} the permutations are too few to decide.",) * 2),
     NOT_TESTED: ("not tested against chance", *("Whether {} can be predicted was not tested against chance.",) * 2),
     UNDEFINED: ("no score is defined", *("For {} no score is defined.",) * 2),
-    ONLY_SEEN: (
-        "no score: encoders trained on these people",
-        *("For {} there is no score: every encoder was trained on these people.",) * 2,
-    ),
 }
 """The word for a state, and the sentences for targets in it: that do not go with the site, and that do."""
 BESIDE_SITE = {FOUND: "more than the site", NOT_FOUND: "nothing beyond the site"}
@@ -189,7 +183,7 @@ def _sentences(targets: list[Finding], tables: GroupTables, further: Sequence[tu
         for by_site, sentence in zip((False, True), words, strict=True):
             names = [finding.target for finding in targets if finding.state == state and bool(finding.site) == by_site]
             lines += [sentence.format(listed(names, MOST_NAMED))] if names else []
-    rows = unseen_best(tables)
+    rows = rank_identification(tables)
     if len(rows):
         best, share = rows.iloc[0], percent(rows["accuracy"].iloc[0])
         within = "" if missing(best["accuracy_within"]) else f", {percent(best['accuracy_within'])} within the own site"
@@ -230,8 +224,7 @@ def first_figures(findings: Sequence[Finding], tables: GroupTables) -> tuple[Pan
     """Return the figures of prediction, one per kind of score, and of identification."""
     kinds: dict[str, list[Finding]] = {}
     for finding in findings:
-        if finding.state != ONLY_SEEN:
-            kinds.setdefault(finding.label, []).append(finding)
+        kinds.setdefault(finding.label, []).append(finding)
     return (*(_draw_scores(some[:MOST_TARGETS], tables) for some in kinds.values()), *_draw_identification(tables))
 
 
@@ -260,7 +253,7 @@ def _draw_scores(findings: Sequence[Finding], tables: GroupTables) -> Panel:
 
 
 def _draw_identification(tables: GroupTables) -> Iterator[Panel]:
-    rows = unseen_best(tables)
+    rows = rank_identification(tables)
     if rows.empty:
         return
     titles = list(map(tables.title, rows["representation"]))
@@ -280,12 +273,8 @@ def targets_by_representation(findings: Sequence[Finding], tables: GroupTables) 
     summary, rows = tables.rows("prediction_summary"), []
     names = [str(name) for name in summary["representation"].unique()]
     for finding in findings:
-        part = own_rows(summary, finding.target).assign(seen=seen_rows).set_index("representation")
-        cells = []
-        for name in names:
-            best = finding.state != ONLY_SEEN and name == finding.best
-            shown = _score_cell(part[finding.leading].get(name), best)
-            cells.append(Cell("trained on them", "n/a") if part["seen"].get(name) else shown)
+        part = own_rows(summary, finding.target).set_index("representation")
+        cells = [_score_cell(part[finding.leading].get(name), name == finding.best) for name in names]
         verdict, added = STATES[finding.state][0], finding.added
         verdict = BESIDE_SITE.get(finding.state, verdict) if finding.site else verdict
         if finding.state == FOUND and added is not None and not missing(added.p):

@@ -116,7 +116,7 @@ def test_every_published_encoder_is_registered_and_asks_for_weights_and_what_bel
         with pytest.raises(CheckpointError, match=r"holds neither model.safetensors nor pytorch_model.bin"):
             load_encoder(name, tmp_path)
         if name in FURTHER:
-            with pytest.raises(UsageError, match=f"{FURTHER[name][0]}, which .*: put it beside weights.pth"):
+            with pytest.raises(UsageError, match=f"needs {FURTHER[name][0]} beside weights.pth"):
                 load_encoder(name, tmp_path / "weights.pth")
     with pytest.raises(UsageError, match="no encoder protocol called 'mine'"):
         load_encoder("brainmass", None, protocol="mine")
