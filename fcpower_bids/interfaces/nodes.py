@@ -207,7 +207,6 @@ class ParcellateInputSpec(BaseInterfaceInputSpec):
     atlases = traits.List(
         File(exists=True), mandatory=True, desc="label images with their tables, or files of imaging.atlas.described"
     )
-    states = traits.List(traits.Str(), desc="checksums of the files, which nipype does not compute")
 
 
 class ParcellateOutputSpec(TraitedSpec):

@@ -14,7 +14,6 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fcpower_bids._version import __version__
 from fcpower_bids.cohort.inclusion import list_connectomes
 from fcpower_bids.cohort.recordings import FILE as RECORDINGS
 from fcpower_bids.cohort.recordings import (
@@ -109,8 +108,7 @@ def run_participants(settings: Settings) -> int:
     if not (settings.run.reports_only and settings.record.is_file()):  # it holds the choices that made the outputs
         write_shared(output, settings.record, settings.as_toml())
     mark = hashlib.sha256(str(output.absolute()).encode()).hexdigest()[:8]
-    # of the nodes of this version and output folder: nipype knows nothing of changes of the code
-    work = make_folder(settings.work / f"fcpower_{__version__.replace('.', '_')}_{mark}")
+    work = make_folder(settings.work / f"fcpower_{mark}")  # of this output folder
     names, refused = [job.recording.name for job in jobs], [status.recording for status in plan.refused]
     embedded = (embedding_names(job.recording.name, job.atlases, settings.method) for job in jobs)
     embeddings = [name for by_atlas in embedded for name in by_atlas.values()]
