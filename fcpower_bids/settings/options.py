@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -187,6 +188,11 @@ class Method:
         if path.is_file():
             chosen["strategy"] = f"{path.name} ({hashlib.sha256(path.read_bytes()).hexdigest()[:8]})"
         return chosen
+
+    def connectomes(self, atlases: Iterable[str]) -> dict[str, Any]:
+        """Return what else an output folder has one of: names of the atlases, transforms and their parameters."""
+        chosen = {"atlas": sorted(atlases), "transforms": sorted(self.transforms), "alpha": self.alpha}
+        return {name: value for name, value in {**chosen, **self.full_rank_remedy}.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -386,7 +392,7 @@ class Run:
     config_file: Path | None = of_others(None, "TOML file of options, or 'nilearn' or 'xcp_d'", "-c")
     dry_run: bool = of_others(False, "print what would be done, then stop")
     reports_only: bool = of_others(False, "make the reports again")
-    replace: bool = of_others(False, "outputs of another question, source or cleaning may be replaced")
+    replace: bool = of_others(False, "outputs of another question or source, or made otherwise, are replaced")
     debug: bool = of_others(False, "show tracebacks, keep the work folder")
     verbose: bool = of_others(False, "say more", "-v")
     quiet: bool = of_others(False, "say only errors", "-q")

@@ -159,9 +159,7 @@ def process_recording(
 
         def note(state: str, reason: str = "") -> None:
             seconds, process = round(time.perf_counter() - started, 3), os.getpid() if state == RUNNING else 0
-            those = tuple(atlas.name for atlas in atlases)
-            status = Status(name, state, stage, reason, seconds, peak_megabytes(), process=process, atlases=those)
-            write_status(output, status)
+            write_status(output, Status(name, state, stage, reason, seconds, peak_megabytes(), process=process))
 
         def before(node: str) -> None:
             nonlocal stage
@@ -191,8 +189,7 @@ def process_recording(
         written = Written(tuple(outputs.files), outputs.excluded, outputs.problems)
         embedded = embedding_names(name, atlases, settings.method)
         seconds = round(time.perf_counter() - started, 3)
-        those = [atlas.name for atlas in atlases]
-        conclude_recording(output, name, written, mark, seconds, embedded, input_mark(recording), those)
+        conclude_recording(output, name, written, mark, seconds, embedded, input_mark(recording))
         forget_crashes(output, name)
         if not settings.run.debug:
             shutil.rmtree(folder, ignore_errors=True)

@@ -169,7 +169,7 @@ def test_what_is_finished_is_not_read_again_and_what_was_left_of_it_is_never_rea
     assert counted() == {}
     for path in (tmp_path / "out" / "work").rglob("*.npz"):
         path.write_bytes(b"damaged")
-    assert counted("--alpha", "0.5") == once
+    assert counted("--alpha", "0.5", "--replace") == once
 
 
 CHOSEN = [field.name for field in fields(Method) if field.metadata.get("section") in METHOD_SECTIONS]
