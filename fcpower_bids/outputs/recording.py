@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fcpower_bids._version import __version__
 from fcpower_bids.core.connectome import covered_parcels, eigendecompose, power_weights, spectrum_summary
 from fcpower_bids.core.edges import vectorise_edges
-from fcpower_bids.core.series import band_leakage, convention_of
+from fcpower_bids.core.series import band_leakage
 from fcpower_bids.outputs.dataset import (
     CONNECTIVITY,
     COVERAGE,
@@ -262,7 +262,6 @@ def common_metadata(results: Results, atlas: Atlas | None = None) -> dict[str, A
 def cleaning_metadata(results: Results, number: int) -> dict[str, Any]:
     """Return what the sidecar of a cleaned series or connectome says about its cleaning."""
     cleaning, settings, atlas = results.cleaning, results.settings, results.atlases[number]
-    convention = convention_of(settings.convention, settings.filter_order, settings.padding)
     return {
         **common_metadata(results, atlas),
         "NumberOfVolumes": len(cleaning.kept),
@@ -278,14 +277,13 @@ def cleaning_metadata(results: Results, number: int) -> dict[str, Any]:
         "SoftwareFilters": {
             "Butterworth": {
                 "Type": "zero-phase",
-                "Order": convention.order,
-                "Padding": convention.padding,
+                "Order": settings.filter_order,
+                "Padding": settings.padding,
                 "HighPassHz": settings.band[0],
                 "LowPassHz": settings.band[1],
             }
         },
         "CensoringThresholdMillimetres": settings.fd_thresh,
-        "CleaningConvention": settings.convention,
         "NuisanceStrategy": Path(settings.strategy).name,
         "NuisanceParameters": list(cleaning.design_names),
     }

@@ -12,7 +12,7 @@ from typing import Any
 
 from fcpower_bids._version import __version__
 from fcpower_bids.core.connectome import CLIP_TOLERANCE
-from fcpower_bids.core.series import convention_of
+from fcpower_bids.core.series import LONGEST_SPLINE
 from fcpower_bids.encoders import PUBLISHED, name_of_weights
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.confounds import load_strategy
@@ -95,7 +95,7 @@ def methods_text(settings: Settings, atlases: Iterable[AtlasFacts] = ()) -> str:
         regressed=bool(strategy.columns or strategy.optional or strategy.acompcor),
         strategy=strategy,
         methods=f"{summary.removesuffix('.')}{cited}." if cited else summary,
-        convention=convention_of(settings.method.convention, settings.method.filter_order, settings.method.padding),
+        longest_spline=LONGEST_SPLINE,
         tolerance=f"{CLIP_TOLERANCE:g}",
         exponent=f"{settings.method.alpha:g}",
         summaries=[
