@@ -27,11 +27,6 @@ def space_of(labels: Mapping[str, str]) -> str | None:
     return f"{space}_cohort-{labels['cohort']}" if space and "cohort" in labels else space
 
 
-def atlas_of(name: str) -> str:
-    """Name of the atlas in the name of an output: ``atlas-Schaefer2018_seg-7n_scale-400``; empty without one."""
-    return "_".join(re.findall(r"(?<=_)(?:atlas|seg|scale)-[A-Za-z0-9+]+(?=_)", name.rpartition("/")[2]))
-
-
 def label_order(label: str) -> list[str | int]:
     """Key that sorts labels of people, sessions and folds: numbers in them by their size, 2 before 10."""
     return [int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", label))]

@@ -37,9 +37,7 @@ def in_file(words: Sequence[object]) -> list[str]:
     flag = next((flag for flag in ("-c", "--config-file") if flag in rest), "")
     if flag:
         place = rest.index(flag)
-        given_file = Path(rest[place + 1])
-        shipped = parser.DATA / "configurations" / f"{given_file.name}.toml"
-        shown = (given_file if given_file.exists() else shipped).read_text()
+        shown = Path(rest[place + 1]).read_text()
         lines += [line for line in shown.splitlines() if line.partition("=")[0].strip().replace("-", "_") not in moved]
         del rest[place : place + 2]
     path = Path(tempfile.mkdtemp()) / "choices.toml"

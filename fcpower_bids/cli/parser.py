@@ -39,7 +39,7 @@ OURS = {
     **{"--exact-time": "--equal-minutes", "--create-matrices": "--equal-minutes of the level group"},
     **{"--memory-gb": "--mem-gb", "--low-mem": "--nprocs 1", "--output-spaces": "--space", "--cifti": "--space fsLR"},
     **{"--file-format": "--space fsLR", "--disable-bandpass-filter": "--high-pass 0 --low-pass 0"},
-    **{"--disable-bpf": "--high-pass 0 --low-pass 0", "--despike": "--fd-thresh", "--mode": "--config-file xcp_d"},
+    **{"--disable-bpf": "--high-pass 0 --low-pass 0", "--despike": "--fd-thresh", "--mode": "--strategy 36P"},
     **dict.fromkeys(("--smoothing", "--smoothing-fwhm"), NO_SMOOTHING),
     **{"--standardize": "leave it out: series are z-scored", "--reindex-bids": "another --bids-database-dir"},
     **{"--skip-parcellation": "leave it out: everything here is made of parcels", "--sloppy": "--folds 2 --repeats 1"},
@@ -188,10 +188,7 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
     errors += refused + [_unknown_option(parser, item, given.level) for item in flags]
     errors += [] if flags else [f"'{item}' was not expected here." for item in unknown]
     if "config_file" in values:
-        path = values["config_file"]  # a file, or the name of one that comes with the program
-        shipped = {path.stem: path for path in (DATA / "configurations").iterdir()}
-        values["config_file"] = path = path if path.exists() else shipped.get(as_known(str(path), shipped), path)
-        from_file, file_errors = read_configuration(path)
+        from_file, file_errors = read_configuration(values["config_file"])
         # what an option of the command line stands for: --alpha 0.5 wins over a choice in the file as well
         kept = {name: value for name, value in from_file.items() if not (name == SELECTION and ALPHA in values)}
         values, errors = {**kept, **values}, errors + file_errors

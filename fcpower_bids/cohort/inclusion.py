@@ -36,10 +36,7 @@ from fcpower_bids.settings import Settings
 
 POWER = re.compile(r"power[0-9p]+")
 NO_SESSION = "n/a"
-CLEANED = (
-    *("NuisanceStrategy", "NuisanceParameters", "SoftwareFilters", "CensoringThresholdMillimetres"),
-    "CleaningConvention",
-)
+CLEANED = (*("NuisanceStrategy", "NuisanceParameters", "SoftwareFilters", "CensoringThresholdMillimetres"),)
 """Entries of sidecars in which what is made of one series agrees."""
 KINDS = (".tsv", "_relmat.npy", "_timeseries.npy")
 """A table, or the array of an FC: next to its table, or in its place; of a source of series, their arrays alone."""

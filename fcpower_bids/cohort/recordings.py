@@ -41,9 +41,8 @@ from fcpower_bids.outputs.status import DONE, EMBEDDING, EXCLUDED, FAILED, RUNNI
 from fcpower_bids.outputs.tables import declared_text, read_json
 from fcpower_bids.records import Entities
 from fcpower_bids.schema import TABLES, is_table
-from fcpower_bids.settings import Method, Settings
+from fcpower_bids.settings import Settings
 from fcpower_bids.store import LOCKS, lock, may_write, write_text
-from fcpower_bids.transforms.connectomes import make_transform
 
 ACCEPT, DOUBT, REJECT = "accept", "doubt", "reject"
 DECISIONS = TABLES["exclude"]
@@ -236,7 +235,7 @@ def _gather(output_dir: Path) -> Selected:
 def _state_of(connectome: Connectome, output_dir: Path) -> tuple[str, str]:
     """State of a recording whose FC is there, and why it is not done; without a status its files are all there is."""
     status = current_status(output_dir, connectome.recording, f"{connectome.path.stem}.")
-    if status is not None and status.state in NOT_DONE and status.is_of(connectome.atlas_name):
+    if status is not None and status.state in NOT_DONE:
         return status.state, status.reason or UNFINISHED
     quality = connectome.beside(QUALITY).with_suffix(".json")
     try:
@@ -249,22 +248,19 @@ def _state_of(connectome: Connectome, output_dir: Path) -> tuple[str, str]:
 
 def _without_fc(output_dir: Path, connectomes: Sequence[Connectome]) -> Iterator[LeftOut]:
     """Recordings and persons without an FC, or without one that was written under another atlas."""
-    known, stems = dict[str, set[str]](), {connectome.path.stem for connectome in connectomes}
-    for connectome in connectomes:
-        known.setdefault(connectome.recording, set()).add(connectome.atlas_name)
+    known, stems = ({connectome.recording for connectome in connectomes}, {run.path.stem for run in connectomes})
     names = {name for name in recorded(output_dir) if not name.endswith(EMBEDDING)}
     for name in sorted(names):
         status = current_status(output_dir, name)
         entities = parse_name(f"{name}_bold.tsv")[0]
-        if status is not None and status.state in NOT_DONE:
-            for without in sorted({*status.atlases} - known[name]) if name in known else [""]:
-                yield LeftOut(entities, without, status.state, status.reason or UNFINISHED)
+        if status is not None and status.state in NOT_DONE and name not in known:
+            yield LeftOut(entities, "", status.state, status.reason or UNFINISHED)
         for path in map(Path, status.outputs if status is not None and name in known else ()):
             if path.suffix == ".tsv" and path.stem.endswith(FC_END) and path.stem not in stems:
                 atlas = drop(parse_name(path.name)[0], ("stat", *dict(entities)))
                 yield LeftOut(entities, join(atlas), FAILED, f"{path.as_posix()} is gone: {AGAIN}.")
     for entities, sidecar in list_quality_sidecars(output_dir):  # of folders that were copied without their statuses
-        if join(entities) not in known.keys() | names:
+        if join(entities) not in known | names:
             try:
                 reason, state = str(read_json(sidecar).get("Reason", "")), EXCLUDED
             except DatasetError as error:
@@ -316,9 +312,14 @@ def _leave_out(scan: Connectome, state: str, reason: str) -> LeftOut:
 
 def source_of(connectome: Connectome) -> str:
     """Name of the dataset that a recording was made from; empty where its sidecar does not say."""
+    return source_in(connectome.beside(QUALITY).with_suffix(".json"))
+
+
+def source_in(sidecar: Path) -> str:
+    """Return the same by the sidecar of a quality table."""
     sources: Any = [""]
     with suppress(DatasetError):  # it is not there or damaged, for which the scan is left out
-        sources = read_json(connectome.beside(QUALITY).with_suffix(".json")).get("Sources") or sources
+        sources = read_json(sidecar).get("Sources") or sources
     return str(sources[0]).partition(":")[2].partition(":")[0] if isinstance(sources, list) else ""
 
 
@@ -327,36 +328,24 @@ def cleaning_choices(connectome: Connectome) -> dict[str, Any]:
     return choices_in(connectome.beside(QUALITY).with_suffix(".json"))
 
 
-def choices_in(sidecar: Path) -> dict[str, Any]:
-    """Return the choices of the cleaning that the sidecar of a quality table states; empty where there are none."""
+def choices_in(sidecar: Path, kind: str = "CleaningChoices") -> dict[str, Any]:
+    """Return the choices of a kind that the sidecar of a quality table states; empty where there are none."""
     with suppress(DatasetError):
-        chosen = read_json(sidecar).get("CleaningChoices") if sidecar.is_file() else None
+        chosen = read_json(sidecar).get(kind) if sidecar.is_file() else None
         return dict(chosen) if isinstance(chosen, Mapping) else {}
     return {}
 
 
 def describe_choices(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Say in which choices two ways of cleaning differ."""
-    choices = ((name, before.get(name, "not given"), now.get(name, "not given")) for name in {**before, **now})
+    choices = ((name, *(_spell(chosen.get(name)) for chosen in (before, now))) for name in {**before, **now})
     return "; ".join(
         f"--{name.replace('_', '-')} {earlier}, now {other}" for name, earlier, other in choices if earlier != other
     )
 
 
-def other_choices(output_dir: Path, method: Method) -> list[str]:
-    """Say of how many recordings the choices are others than these, and which."""
-    now, power = method.cleaning(), str(dict(make_transform("power", method).entities)["desc"])
-    names: dict[str, set[str]] = {}
-    for connectome in list_connectomes(output_dir):
-        before, difference = cleaning_choices(connectome), ""
-        if before and before != now:
-            difference = f"{describe_choices(before, now)} for the others"
-        elif "power" in method.transforms and connectome.powers and power not in connectome.powers:
-            alphas = [label.removeprefix("power").replace("p", ".") for label in connectome.powers]
-            difference = f"--alpha {' and '.join(alphas)}, now {method.alpha:g} for the others"
-        if difference:
-            names.setdefault(difference, set()).add(connectome.recording)
-    return [f"{len(those)} ({min(those)} first) with {difference}" for difference, those in sorted(names.items())]
+def _spell(value: Any) -> str:
+    return "not given" if value is None else " ".join(value) if isinstance(value, list) else str(value)
 
 
 def digest_choices(chosen: Mapping[str, Any]) -> str:

@@ -17,44 +17,9 @@ LONGEST_SPLINE = 7
 """Gaps of more volumes get a straight line: of 20 it costs kept ones 1.7 % of their variance, a spline 45 %."""
 
 
-class Convention(NamedTuple):
-    """The choices within interpolation, filter and regression."""
-
-    order: int = 2  # order of the Butterworth filter, before its two passes
-    padding: Padding = "even"  # beyond the ends of a series
-    longest_spline: int | None = LONGEST_SPLINE  # longest gap in volumes that a cubic spline fills; None for all
-    # whether censored volumes at the start and the end repeat the nearest kept one, and the whole series is filtered,
-    # instead of being cut off
-    hold_ends: bool = False
-    always_detrend: bool = False  # whether the straight line is removed even where no high-pass follows
-    intercept: bool = True  # whether the regression has an intercept
-    # one of "repeat", "zero": first value of a confound whose table lacks it: its second value, or 0
-    unknown_first: Literal["repeat", "zero"] = "repeat"
-
-
-OURS = Convention()
-
-CONVENTIONS = {
-    "fcpower": OURS,
-    "nilearn": Convention(order=5, padding="odd", longest_spline=None, always_detrend=True),
-    "xcp_d": Convention(
-        padding="constant",
-        longest_spline=None,
-        hold_ends=True,
-        always_detrend=True,
-        intercept=False,
-        unknown_first="zero",
-    ),
-}
-"""Ours; `nilearn.signal.clean` (0.14) with its defaults; XCP-D (26) after its removal of dummy volumes."""
-
-
-def convention_of(name: str, order: int | None = None, padding: str | None = None) -> Convention:
-    """Return a convention by name, with another order or padding where one is given."""
-    chosen = CONVENTIONS[name]
-    return chosen._replace(order=order or chosen.order, padding=cast(Padding, padding or chosen.padding))
-
-
+ORDER = 2
+"""Order of the Butterworth filter, before its two passes."""
+PADDING = "even"
 MIN_SPLINE_VOLUMES = 4
 """A cubic through fewer points than this is not determined."""
 
@@ -80,9 +45,7 @@ def censor_mask(framewise_displacement: ArrayLike, threshold: float | None, dumm
     return kept
 
 
-def interpolate_censored(
-    series: ArrayLike, kept: ArrayLike, longest_spline: int | None = LONGEST_SPLINE
-) -> NDArray[np.float64]:
+def interpolate_censored(series: ArrayLike, kept: ArrayLike) -> NDArray[np.float64]:
     """Replace censored volumes of a series (T, P), unread, by a spline through the kept (T,), a line in long gaps."""
     series, kept = np.asarray(series, dtype=np.float64), np.asarray(kept, dtype=bool)
     if kept.all():
@@ -101,7 +64,7 @@ def interpolate_censored(
     filled[gaps] = CubicSpline(known, series[known])(gaps)
     after = np.searchsorted(known, gaps)
     before, after = known[after - 1], known[after]
-    far = after - before > (len(series) if longest_spline is None else longest_spline + 1)
+    far = after - before > LONGEST_SPLINE + 1
     weight = ((gaps - before) / (after - before))[far, None]
     filled[gaps[far]] = (1 - weight) * series[before[far]] + weight * series[after[far]]
     return filled
@@ -112,26 +75,24 @@ Band = tuple[float | None, float | None]
 
 
 def filter_series(
-    series: ArrayLike, kept: ArrayLike, repetition_time: float, band: Band, convention: Convention = OURS
+    series: ArrayLike,
+    kept: ArrayLike,
+    repetition_time: float,
+    band: Band,
+    order: int = ORDER,
+    padding: str = PADDING,
 ) -> NDArray[np.float64]:
     """Fill censored volumes of a series (T, P), de-trend, band-pass (Hz), and return the kept volumes (T_kept, P)."""
     series, kept = np.asarray(series, dtype=np.float64), np.asarray(kept, dtype=bool)
     high_pass, low_pass = band
-    line = bool(high_pass) or convention.always_detrend
-    filtered = bool(high_pass or low_pass)
-    if not series.shape[1] or not (filtered or convention.hold_ends):
+    if not series.shape[1] or not (high_pass or low_pass):
         alone = series[kept]
-        return scipy.signal.detrend(alone, axis=0) if series.shape[1] and line else alone - alone.mean(axis=0)
-    first, last = (0, len(kept) - 1) if convention.hold_ends else np.flatnonzero(kept)[[0, -1]]
+        return alone - alone.mean(axis=0)
+    first, last = np.flatnonzero(kept)[[0, -1]]
     inside = kept[first : last + 1]
-    at, end = np.flatnonzero(inside)[[0, -1]]
-    whole = interpolate_censored(series[first + at : first + end + 1], inside[at : end + 1], convention.longest_spline)
-    if len(whole) < len(inside):  # at the ends, where there is no other side, the nearest kept volume
-        whole = np.pad(whole, ((at, len(inside) - 1 - end), (0, 0)), mode="edge")
-    whole = scipy.signal.detrend(whole, axis=0, type="linear" if line else "constant")
-    if filtered:
-        whole = butterworth(whole, repetition_time, high_pass, low_pass, convention.order, convention.padding)
-    return whole[inside]
+    whole = interpolate_censored(series[first : last + 1], inside)
+    whole = scipy.signal.detrend(whole, axis=0, type="linear" if high_pass else "constant")
+    return butterworth(whole, repetition_time, high_pass, low_pass, order, padding)[inside]
 
 
 def butterworth(
@@ -139,8 +100,8 @@ def butterworth(
     repetition_time: float,
     high_pass: float | None,
     low_pass: float | None,
-    order: int = OURS.order,
-    padding: Padding = OURS.padding,
+    order: int = ORDER,
+    padding: str = PADDING,
 ) -> NDArray[np.float64]:
     """Butterworth filter of a series (T, P) forwards and backwards, edges in Hz (None, 0: none). Raises ValueError."""
     series = np.asarray(series, dtype=np.float64)
@@ -155,7 +116,7 @@ def butterworth(
             "leave the recording out or turn the filter off."
         )
     length = None if padding == "odd" else len(series) - 1
-    return scipy.signal.sosfiltfilt(sections, series, axis=0, padtype=padding, padlen=length)
+    return scipy.signal.sosfiltfilt(sections, series, axis=0, padtype=cast(Padding, padding), padlen=length)
 
 
 @lru_cache(maxsize=64)
@@ -222,7 +183,8 @@ def clean_series(
     repetition_time: float,
     high_pass: float | None,
     low_pass: float | None,
-    convention: Convention = OURS,
+    order: int = ORDER,
+    padding: str = PADDING,
 ) -> CleanedSeries:
     """Fill, filter, regress and z-score a series (T, P); confounds (T, K) are filtered alike. Raises ValueError.
 
@@ -233,10 +195,10 @@ def clean_series(
     check_band(repetition_time, high_pass, low_pass)
     band = (high_pass, low_pass)
     covered = np.isfinite(series[kept]).all(axis=0)
-    filtered = filter_series(series[:, covered], kept, repetition_time, band, convention)
-    regressors = filter_series(design, kept, repetition_time, band, convention)
+    filtered = filter_series(series[:, covered], kept, repetition_time, band, order, padding)
+    regressors = filter_series(design, kept, repetition_time, band, order, padding)
     dropped = _is_rounding(regressors, design[kept])
-    residuals, rank = regress_confounds(filtered, regressors[:, ~dropped], convention.intercept)
+    residuals, rank = regress_confounds(filtered, regressors[:, ~dropped])
     degrees = _remaining_degrees_of_freedom(int(kept.sum()), rank, repetition_time, band)
 
     flat = _is_rounding(residuals, series[kept][:, covered])
@@ -253,15 +215,13 @@ def clean_series(
     )
 
 
-def regress_confounds(
-    series: ArrayLike, confounds: ArrayLike, intercept: bool = True
-) -> tuple[NDArray[np.float64], int]:
+def regress_confounds(series: ArrayLike, confounds: ArrayLike) -> tuple[NDArray[np.float64], int]:
     """Residuals (T, P) of a series without its mean and the confounds (T, K), and the number of independent ones."""
     series, design = np.asarray(series, dtype=np.float64), np.asarray(confounds, dtype=np.float64)
-    residuals = series - series.mean(axis=0) if intercept else series
+    residuals = series - series.mean(axis=0)
     if not design.size:
         return residuals, 0
-    design = design - design.mean(axis=0) if intercept else design
+    design = design - design.mean(axis=0)
     scale = np.linalg.norm(design, axis=0)
     basis, singular, _ = np.linalg.svd(design / np.where(scale > 0, scale, 1.0), full_matrices=False)
     basis = basis[:, singular > RANK_TOLERANCE * singular[0]]

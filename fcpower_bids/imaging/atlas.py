@@ -57,7 +57,7 @@ from fcpower_bids.imaging.labels import (
     resample_labels,
 )
 from fcpower_bids.records import Atlas, Entities
-from fcpower_bids.store import known_digest, load_json, write_bytes
+from fcpower_bids.store import load_json, write_bytes
 
 LOGGER = logging.getLogger(__name__)
 BUILTIN = ("builtin", "demo")
@@ -372,14 +372,9 @@ def _unknown(spec: str) -> UsageError:
 
 
 def describe_atlas(atlas: Atlas, folder: Path) -> Path:
-    """Write an atlas as JSON under a name made from its content; a file that is there already is right."""
+    """Write an atlas as JSON for the nodes of a recording."""
     fields = {**dataclasses.asdict(atlas), "image": str(atlas.image)}
-    # nipype caches by the file: it differs whenever the atlas says something else
-    digest = hashlib.sha256(bytes.fromhex(known_digest(atlas.image)))
-    digest.update(json.dumps({key: fields[key] for key in fields if key != "image"}, sort_keys=True).encode())
-    content = json.dumps({**fields, "digest": digest.hexdigest()[:16]}, indent=1, ensure_ascii=False).encode()
-    path = folder / f"{atlas.name}_{hashlib.sha256(content).hexdigest()[:16]}.json"
-    return path if path.is_file() and path.read_bytes() == content else write_bytes(path, content)
+    return write_bytes(folder / f"{atlas.name}.json", json.dumps(fields, indent=1, ensure_ascii=False).encode())
 
 
 def open_atlas(path: Path) -> Atlas:
@@ -395,7 +390,6 @@ def _open(path: Path, size: int, time: int) -> Atlas:
         file = parse_name(path)
         return load_atlas(str(path), file.space or "unknown", cifti=file.is_cifti)
     fields: dict[str, Any] = load_json(path)
-    fields.pop("digest")
     entities = tuple((key, value) for key, value in fields.pop("entities"))
     lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
     return Atlas(**{**fields, **lists, "entities": entities, "image": Path(fields["image"])})

@@ -13,7 +13,6 @@ from fcpower_bids.core.series import (
     censor_mask,
     check_band,
     clean_series,
-    convention_of,
     filter_degrees_of_freedom,
 )
 from fcpower_bids.errors import RecordingError, Unfit
@@ -146,7 +145,6 @@ def clean_recording(
 ) -> tuple[Cleaning, list[ParcelSeries]]:
     """Clean the series of one recording under every atlas, with one set of confounds. Raises RecordingError."""
     n_volumes = len(parcels[0][0])
-    convention = convention_of(settings.convention, settings.filter_order, settings.padding)
     confounds, n_dummy, kept = _prepare(recording, settings, n_volumes)
     covered = []
     for (mean, coverage), name in zip(parcels, atlas_names, strict=True):
@@ -170,10 +168,11 @@ def clean_recording(
                 "Check that the scan is in the space of the atlas, and its brain mask."
             )
     cleaned: list[CleanedSeries] = []
+    order, padding = settings.filter_order, settings.padding
     if not excluded:
         try:
             rest, seconds = (confounds.values[n_dummy:], kept[n_dummy:]), recording.repetition_time
-            cleaned = [clean_series(mean[n_dummy:], *rest, seconds, *settings.band, convention) for mean in series]
+            cleaned = [clean_series(mean[n_dummy:], *rest, seconds, *settings.band, order, padding) for mean in series]
         except Unfit as error:
             excluded = str(error)
     first = cleaned[0] if cleaned else None
@@ -225,11 +224,10 @@ def foresee_volumes(recording: Recording, n_volumes: int, settings: Method) -> t
     confounds, n_dummy, kept = _prepare(recording, settings, n_volumes)
     seconds, excluded = recording.repetition_time, _too_short(kept, recording.repetition_time, settings)
     lost = filter_degrees_of_freedom(int(kept.sum()), seconds, *settings.band) + confounds.values.shape[1] + 1
-    convention = convention_of(settings.convention, settings.filter_order, settings.padding)
-    if not excluded and kept.sum() <= max(lost, 6 * convention.order + 4):  # else enough is left, and to filter too
+    if not excluded and kept.sum() <= max(lost, 6 * settings.filter_order + 4):  # else enough is left
         any_series, rest = np.arange(n_volumes - n_dummy)[:, None], (confounds.values[n_dummy:], kept[n_dummy:])
         try:
-            clean_series(any_series, *rest, seconds, *settings.band, convention)
+            clean_series(any_series, *rest, seconds, *settings.band, settings.filter_order, settings.padding)
         except Unfit as error:
             excluded = str(error)
     return int(kept.sum()), excluded
@@ -249,9 +247,8 @@ def _prepare(recording: Recording, settings: Method, n_volumes: int) -> tuple[Co
         unknown, note = np.full(n_volumes, np.nan), "There was no confounds table."
         confounds = Confounds((), np.empty((n_volumes, 0)), unknown, unknown, unknown, 0, (note,))
     else:
-        unknown_first = convention_of(settings.convention, settings.filter_order, settings.padding).unknown_first
         metadata = recording.confounds_metadata
-        confounds = load_confounds(table, metadata, strategy, n_volumes, recording, settings, unknown_first)
+        confounds = load_confounds(table, metadata, strategy, n_volumes, recording, settings)
     n_dummy = confounds.n_dummy if settings.dummy_scans == "auto" else min(int(settings.dummy_scans), n_volumes)
     try:
         check_band(recording.repetition_time, *settings.band)

@@ -269,7 +269,6 @@ def load_confounds(
     n_volumes: int | None = None,
     recording: Recording | None = None,
     settings: Method | None = None,
-    unknown_first: str = "repeat",
 ) -> Confounds:
     """Read the confounds of a strategy, derivatives made if lacking. Raises RecordingError."""
     header, content = open_table(table)
@@ -313,7 +312,7 @@ def load_confounds(
     motion_notes, radius = tuple[str, ...](), None
     if recording and settings:
         columns, motion_notes, radius = treat_motion(columns, table, recording, settings)
-    regressors = [_regressor(name, columns, table, unknown_first) for name in wanted]
+    regressors = [_regressor(name, columns, table) for name in wanted]
     # volumes up to the last one marked
     dummies = [int(np.flatnonzero(columns[name] > 0).max(initial=-1)) + 1 for name in markers]
     return Confounds(
@@ -400,7 +399,7 @@ def _base(name: str) -> str:
     return made["base"] if made else name
 
 
-def _regressor(name: str, columns: Columns, table: Path, unknown_first: str) -> NDArray[np.float64]:
+def _regressor(name: str, columns: Columns, table: Path) -> NDArray[np.float64]:
     """Return a column, made from its base if the table lacks it, with a first value; no other may be missing."""
     values = columns.get(name)
     if values is None:
@@ -410,7 +409,7 @@ def _regressor(name: str, columns: Columns, table: Path, unknown_first: str) -> 
         values = np.diff(values, prepend=np.nan) if made["difference"] else values
         values = values**2 if made["square"] else values
     if np.isnan(values[0]) and len(values) > 1:
-        values = np.concatenate([values[1:2] if unknown_first == "repeat" else [0.0], values[1:]])
+        values = np.concatenate([values[1:2], values[1:]])
     if len(gaps := np.flatnonzero(~np.isfinite(values))):
         raise RecordingError(
             f"{table} has no value of {name} in {gaps.size} rows (the first is volume {gaps[0]}, counted from 0). "

@@ -32,7 +32,6 @@ class EmbedInputSpec(BaseInterfaceInputSpec):
     random_seed = traits.Int(0, usedefault=True, desc="seed of the weights of random-init")
     dataset = traits.Str(desc="name of the dataset, by which people of the pretraining are known")
     entities = traits.List(traits.Tuple(traits.Str(), traits.Str()), desc="entities of the recording")
-    weights_state = traits.Str(desc="size and time of what is in a folder of weights, which nipype does not look into")
 
 
 class EmbedOutputSpec(TraitedSpec):

@@ -140,9 +140,8 @@ class BandpassInputSpec(BaseInterfaceInputSpec):
     strategy = traits.Str("24P", usedefault=True, desc="confound strategy: a shipped name or a YAML file")
     high_pass = traits.Float(0.01, usedefault=True, desc="lower edge of the pass-band in Hz, 0 for none")
     low_pass = traits.Float(0.08, usedefault=True, desc="upper edge of the pass-band in Hz, 0 for none")
-    filter_order = traits.Int(desc="order of the Butterworth filter [of the convention]")
-    padding = traits.Str(desc="how a series goes on beyond its ends in the filter [of the convention]")
-    convention = traits.Str("fcpower", usedefault=True, desc="whose steps are followed: fcpower, nilearn or xcp_d")
+    filter_order = traits.Int(2, usedefault=True, desc="order of the Butterworth filter before its two passes")
+    padding = traits.Str("even", usedefault=True, desc="how a series goes on beyond its ends in the filter")
     dummy_scans = traits.Str("auto", usedefault=True, desc="volumes to drop at the start: a number or 'auto'")
     fd_thresh = traits.Float(0.5, usedefault=True, desc="censor volumes with more displacement in mm, 0 for none")
     head_radius = traits.Str(desc="radius of the head in mm, or 'auto' [displacement as in the table]")
@@ -207,7 +206,6 @@ class ParcellateInputSpec(BaseInterfaceInputSpec):
     atlases = traits.List(
         File(exists=True), mandatory=True, desc="label images with their tables, or files of imaging.atlas.described"
     )
-    states = traits.List(traits.Str(), desc="checksums of the files, which nipype does not compute")
 
 
 class ParcellateOutputSpec(TraitedSpec):

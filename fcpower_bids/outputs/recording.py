@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from fcpower_bids._version import __version__
 from fcpower_bids.core.connectome import covered_parcels, eigendecompose, power_weights, spectrum_summary
 from fcpower_bids.core.edges import vectorise_edges
-from fcpower_bids.core.series import band_leakage, convention_of
+from fcpower_bids.core.series import band_leakage
 from fcpower_bids.outputs.dataset import (
     CONNECTIVITY,
     COVERAGE,
@@ -25,19 +24,17 @@ from fcpower_bids.outputs.dataset import (
     SPECTRUM,
     TIMESERIES,
     bids_uri,
-    file_name,
-    order_entities,
+    files_of,
     output_path,
     parcels_path,
-    parse_name,
 )
 from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, status_path, write_status
-from fcpower_bids.outputs.tables import declared_text, describe_files, write_array, write_declared, write_matrix
+from fcpower_bids.outputs.tables import describe_files, write_array, write_declared, write_matrix
 from fcpower_bids.records import Atlas, Cleaning, Output, ParcelSeries, Recording
 from fcpower_bids.resources import peak_megabytes
 from fcpower_bids.schema import SERIES_VOLUMES, TABLES
 from fcpower_bids.settings import Method
-from fcpower_bids.store import known_digest, write_bytes, write_text
+from fcpower_bids.store import known_digest, write_bytes
 from fcpower_bids.transforms.connectomes import FC, make_transform
 
 QUALITY_TABLE = TABLES["SOURCE_desc-fcpower_qc"]
@@ -46,7 +43,6 @@ SPECTRUM_TABLE = TABLES["SOURCE_ATLAS_desc-spectrum_eigenvalues"]
 VOLUMES = TABLES["SOURCE_desc-confounds_outliers"]
 FLAT = 1e-9
 """Range of a diagonal that is rounding."""
-ATLAS_NAME = re.compile(r"[a-z]+-[a-zA-Z0-9+]+(_[a-z]+-[a-zA-Z0-9+]+)*")
 RELATIONSHIPS = {
     "pearsoncorrelation": "Pearson correlation",
     "partialcorrelation": "partial correlation",
@@ -125,10 +121,10 @@ def write_recording(output_dir: Path, results: Results) -> Written:
             path = output_path(output_dir, results.recording, output, atlas)
             paths.append(write_declared(path, table, spec))
             paths.append(describe_files({**common_metadata(results, atlas), **facts, **spec.describe()}, path))
-        if excluded:
-            _forget(output_path(output_dir, results.recording, CONNECTIVITY, atlas))
-        else:
+        if not excluded:
             paths += _atlas_files(output_dir, results, number)
+    for path in set(files_of(output_dir, results.recording.entities)).difference(paths) if excluded else ():
+        path.unlink(missing_ok=True)  # of an earlier run
     return Written(tuple(path.relative_to(output_dir).as_posix() for path in paths), excluded, results.problems)
 
 
@@ -140,17 +136,11 @@ def conclude_recording(
     seconds: float,
     embedded: Mapping[str, str],
     inputs: str,
-    atlases: Sequence[str] = (),
 ) -> Status:
-    """Write the final status of a recording, and those of embeddings that there are not: it is done all the same.
-
-    `atlases`: those of the run; it is excluded under these, for it may be for their parcels.
-    """
+    """Write the final status of a recording, and those of embeddings that there are not: it is done all the same."""
     state, stage = (EXCLUDED, "bandpass") if written.excluded else (DONE, "sink")
     status = Status(recording, state, stage, written.excluded, seconds, peak_megabytes(), fingerprint, written.files)
-    status = write_status(
-        output_dir, replace(status, inputs=inputs, atlases=tuple(atlases) if written.excluded else ())
-    )
+    status = write_status(output_dir, replace(status, inputs=inputs))
     for atlas, name in embedded.items():
         if atlas in written.problems:
             problem, sentence = written.problems[atlas]
@@ -187,29 +177,12 @@ def _recording_files(output_dir: Path, results: Results, quality: Sequence[Measu
         motion["MotionFilter"] = about
     yield describe_files({**base, **VOLUMES.describe(), **motion, "Threshold": settings.fd_thresh}, path)
     path = output_path(output_dir, recording, QUALITY)
-    text = declared_text(pd.concat([table for table, _ in quality], ignore_index=True), QUALITY_TABLE)
-    yield write_text(path, text + "".join(_rows_of_other_atlases(path, text, results)))
+    yield write_declared(path, pd.concat([table for table, _ in quality], ignore_index=True), QUALITY_TABLE)
     facts = {key: value for _, facts in quality for key, value in facts.items()}
     chosen: dict[str, Any] = {"CleaningChoices": settings.cleaning()}
+    chosen["ConnectomeChoices"] = settings.connectomes(atlas.name for atlas in results.atlases)
     chosen["RepetitionTime"] = cleaning.repetition_time
     yield describe_files({**base, **facts, **chosen, **QUALITY_TABLE.describe()}, path)
-
-
-def _rows_of_other_atlases(path: Path, text: str, results: Results) -> Iterator[str]:
-    """Rows of the table that is there, of atlases of an earlier run whose connectomes are there too."""
-    header = text.partition("\n")[0]
-    there = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
-    if there[:1] != [header]:
-        return
-    names, place = {atlas.name for atlas in results.atlases}, header.split("\t").index("atlas")
-    for row in there[1:]:
-        name = row.split("\t")[place] if row.count("\t") == header.count("\t") else ""
-        if not ATLAS_NAME.fullmatch(name) or name in names:
-            continue
-        entities = results.recording.entities, parse_name(f"{name}_relmat.tsv")[0], CONNECTIVITY.entities
-        table = path.with_name(file_name(order_entities(*entities), CONNECTIVITY.suffix, CONNECTIVITY.extension))
-        if table.is_file() or table.with_suffix(".npy").is_file():
-            yield f"{row}\n"
 
 
 def _atlas_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
@@ -234,8 +207,9 @@ def _atlas_files(output_dir: Path, results: Results, number: int) -> Iterator[Pa
         yield write_matrix(path, matrix, atlas.names, index=atlas.names)
         if name == FC:  # also as an array: a cohort is gathered from these in a tenth of the time
             yield write_array(array, vectorise_edges(matrix, weighted=False))
-            if before != array.read_bytes():
-                _forget(path, (path, array))
+            if before != array.read_bytes():  # embeddings by the encoders of earlier runs are of another series
+                for old in path.parent.glob(f"{path.name.partition('_stat-')[0]}_desc-*_embedding.*"):
+                    old.unlink(missing_ok=True)
         if atlas.is_cifti:
             yield write_bytes(path.with_suffix(".pconn.nii"), encode_pconn(matrix, atlas))
         # by the draft of BEP017; a constant diagonal is left out
@@ -265,14 +239,6 @@ def _uncovered(atlas: Atlas, coverage: NDArray[np.floating], settings: Method) -
     return [name for name, is_seen in zip(atlas.names, seen, strict=True) if not is_seen]
 
 
-def _forget(fc: Path, written: Collection[Path] = ()) -> None:
-    """Remove what other choices have made of a connectome and its series: its tables, transforms and embeddings."""
-    stem = fc.name.partition("_stat-")[0]
-    for path in (*fc.parent.glob(f"{stem}_stat-*_relmat.*"), *fc.parent.glob(f"{stem}_desc-*_embedding.*")):
-        if path not in (*written, fc.with_suffix(".json")):
-            path.unlink(missing_ok=True)
-
-
 def common_metadata(results: Results, atlas: Atlas | None = None) -> dict[str, Any]:
     """Return what every sidecar of a recording says: sources, software, configuration, resolution, atlas."""
     recording = results.recording
@@ -296,7 +262,6 @@ def common_metadata(results: Results, atlas: Atlas | None = None) -> dict[str, A
 def cleaning_metadata(results: Results, number: int) -> dict[str, Any]:
     """Return what the sidecar of a cleaned series or connectome says about its cleaning."""
     cleaning, settings, atlas = results.cleaning, results.settings, results.atlases[number]
-    convention = convention_of(settings.convention, settings.filter_order, settings.padding)
     return {
         **common_metadata(results, atlas),
         "NumberOfVolumes": len(cleaning.kept),
@@ -312,14 +277,13 @@ def cleaning_metadata(results: Results, number: int) -> dict[str, Any]:
         "SoftwareFilters": {
             "Butterworth": {
                 "Type": "zero-phase",
-                "Order": convention.order,
-                "Padding": convention.padding,
+                "Order": settings.filter_order,
+                "Padding": settings.padding,
                 "HighPassHz": settings.band[0],
                 "LowPassHz": settings.band[1],
             }
         },
         "CensoringThresholdMillimetres": settings.fd_thresh,
-        "CleaningConvention": settings.convention,
         "NuisanceStrategy": Path(settings.strategy).name,
         "NuisanceParameters": list(cleaning.design_names),
     }

@@ -19,7 +19,7 @@ from fcpower_bids._version import __version__
 from fcpower_bids.encoders import embedding_label, further_files
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.outputs.tables import read_json, write_declared, write_json
-from fcpower_bids.records import Atlas, Recording, atlas_of
+from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Method
 from fcpower_bids.store import LOCKS, explain_no_room, is_inner, known_digest, lock, may_write, stored_path, write_text
@@ -43,8 +43,6 @@ WHOLE = ("_relmat.tsv", "_relmat.npy", "_timeseries.tsv", "_timeseries.npy")
 """Outputs that are looked at for a cut: series and connectomes."""
 
 STATUS_TABLE = TABLES["logs/status"]
-OF_ATLAS = "atlas"
-"""Stage of a recording whose atlas could not be had: nothing of it was touched."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +62,6 @@ class Status:
     sizes: Mapping[str, int] = field(default_factory=dict)
     process: int = 0  # number of the process that is at work on it
     inputs: str = ""  # content of the files that it was made from: where it is another, nothing of it is used
-    # names of the atlases under which it is excluded or failed; what is there under others is as it was
-    atlases: tuple[str, ...] = ()
-
-    def is_of(self, atlas: str) -> bool:
-        """Whether it says anything of what is there under an atlas."""
-        return self.stage != OF_ATLAS and (not self.atlases or atlas in self.atlases)
 
 
 def fingerprint(recording: Recording, settings: Method, atlases: Sequence[Atlas], dataset: str | None) -> str:
@@ -163,9 +155,7 @@ def read_status(output_dir: Path, recording: str) -> Status | None:
     """Return the recorded status, or None where there is none that can be read."""
     try:
         content = read_json(status_path(output_dir, recording))
-        status = Status(
-            **{**content, "outputs": tuple(content["outputs"]), "atlases": tuple(content.get("atlases", ()))}
-        )
+        status = Status(**{**content, "outputs": tuple(content["outputs"])})
     except (DatasetError, TypeError, KeyError):
         return None
     is_sound = status.recording == recording and status.state in STATES and isinstance(status.sizes, dict)
@@ -219,23 +209,6 @@ def is_finished(
     names = embedding_names(recording.name, atlases, settings).values()
     embedded = (read_status(output_dir, name) for name in names)
     return not any(status is not None and status.state == FAILED for status in embedded)
-
-
-def remove_outdated(output_dir: Path, earlier: Status) -> list[Path]:
-    """Remove what was written of a recording before if it is excluded now, and return it: it has no connectome.
-
-    What is there under other atlases stays. A link that leads out is no file of ours to remove.
-    """
-    now = read_status(output_dir, earlier.recording)
-    removed = []
-    for name in sorted(set(earlier.outputs).difference(now.outputs)) if now and now.state == EXCLUDED else ():
-        if now and now.atlases and atlas_of(name) not in ("", *now.atlases):
-            continue
-        with suppress(DatasetError):
-            if (path := stored_path(output_dir, name)).is_file():
-                path.unlink(missing_ok=True)
-                removed.append(path)
-    return removed
 
 
 def forget_embeddings(output_dir: Path, recordings: Collection[str], asked: Collection[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -15,7 +15,7 @@ import pandas as pd
 
 from fcpower_bids.cohort.inclusion import WITHOUT_VALUE, find_cautions
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.outputs.dataset import describe_without_folders, files_of, known_folders, parse_name, short_name
+from fcpower_bids.outputs.dataset import describe_without_folders, known_folders, short_name
 from fcpower_bids.outputs.recording import QUALITY_TABLE as QUALITY
 from fcpower_bids.outputs.recording import VOLUMES
 from fcpower_bids.outputs.status import (
@@ -23,14 +23,12 @@ from fcpower_bids.outputs.status import (
     EMBEDDING,
     EXCLUDED,
     FAILED,
-    OF_ATLAS,
     RUNNING,
     SKIPPED,
     Status,
     read_status,
 )
 from fcpower_bids.outputs.tables import MISSING, read_json, read_table, refuse_pipe
-from fcpower_bids.records import atlas_of
 from fcpower_bids.reports.page import count
 from fcpower_bids.schema import TableSpec
 from fcpower_bids.store import stored_path
@@ -126,11 +124,6 @@ class Account:
             for about in (view.sidecars.get("bold", {}) | view.sidecars.get("timeseries", {}),)
         }
 
-    @cached_property
-    def configuration(self) -> str:
-        """Hash of the choices that its numbers were made with; nothing where there are none."""
-        return next((str(view.sidecars.get("bold", {}).get("ConfigurationHash", "")) for view in self.views), "")
-
 
 def read_accounts(output_dir: Path, subject: str, label: str = "") -> tuple[list[Account], list[Status]]:
     """Collect what was written about one participant."""
@@ -148,28 +141,12 @@ def _without_folders(output_dir: Path, status: Status) -> Status:
     return replace(status, reason=reason)
 
 
-def _under_others(output_dir: Path, status: Status) -> tuple[Status, list[str]]:
-    """What is there under other atlases where a run under some has failed, and a sentence on that; else the same."""
-    if status.state not in (EXCLUDED, FAILED, RUNNING) or not (status.atlases or status.stage == OF_ATLAS):
-        return status, []
-    there = files_of(output_dir, parse_name(f"{status.recording}_bold.tsv")[0])
-    names = [file.relative_to(output_dir).as_posix() for file in there]
-    others = tuple(name for name in names if atlas_of(name) not in status.atlases)
-    if not any("_relmat." in name for name in others):
-        return status, []
-    where = " and ".join(status.atlases) or "the atlas of the last run"
-    word = {EXCLUDED: "it is excluded", FAILED: "it failed", RUNNING: "it was not finished"}[status.state]
-    sentence = f"Under {where} {word}{f': {status.reason}' if status.reason else '.'}"
-    return replace(status, state=DONE, reason="", outputs=others), [sentence]
-
-
 def account_of(output_dir: Path, status: Status, *, thorough: bool = True) -> Account:
     """Collect what was written about one recording; files whose names have the same entities of an atlas are one view.
 
     Not `thorough`: only the sidecars are read by which a recording is judged.
     """
-    status, notes = _under_others(output_dir, _without_folders(output_dir, status))
-    account = Account(status, {}, [], broken=notes)
+    account = Account(_without_folders(output_dir, status), {}, [])
     views: dict[tuple[str, ...], View] = {}
 
     def take(output: str) -> None:
@@ -196,22 +173,12 @@ def account_of(output_dir: Path, status: Status, *, thorough: bool = True) -> Ac
         if needed:
             view.sidecars[suffix] = about
 
-    def take_all(outputs: Iterable[str]) -> None:
-        for output in (name for name in outputs if name.endswith((".tsv", ".npy"))):
-            try:
-                take(output)
-            except DatasetError as error:
-                account.broken.append(describe_without_folders(str(error), known_folders(output_dir)))
-
-    take_all(status.outputs)
-    if notes:
-        account.quality[:] = [row for row in account.quality if row["state"] == DONE]
-    elif status.state == DONE and len(account.quality) > len(views):  # of an earlier run, under other atlases
-        there = files_of(output_dir, parse_name(f"{status.recording}_bold.tsv")[0])
-        take_all(name for path in there if (name := path.relative_to(output_dir).as_posix()) not in status.outputs)
+    for output in (name for name in status.outputs if name.endswith((".tsv", ".npy"))):
+        try:
+            take(output)
+        except DatasetError as error:
+            account.broken.append(describe_without_folders(str(error), known_folders(output_dir)))
     account.views.extend(views.values())
-    # first the atlas under which least is left: later runs may have left out volumes for the parcels of theirs
-    account.quality.sort(key=lambda row: row["kept_volumes"])
     return account
 
 
@@ -248,7 +215,6 @@ def read_columns(path: Path, spec: TableSpec) -> pd.DataFrame:
 
 WORDS = {DONE: "used", EXCLUDED: "excluded", FAILED: "failed", SKIPPED: "skipped", RUNNING: "not finished"}
 USED_WITH_CAUTION = "used with caution"
-OTHER_CHOICES = "Its results are older than the present settings; run it again."
 
 
 @dataclass(frozen=True)
@@ -271,8 +237,8 @@ class Verdict:
     problems: Sequence[Problem]  # every recording that is not used, and every caution
 
 
-def judge(accounts: Sequence[Account], embeddings: Sequence[Status], configuration: str) -> Verdict:
-    """Sum up the status of the recordings of a participant; ``configuration`` is the hash of the present choices."""
+def judge(accounts: Sequence[Account], embeddings: Sequence[Status]) -> Verdict:
+    """Sum up the status of the recordings of a participant."""
     used = [account for account in accounts if account.status.state == DONE]
     problems = []
     for account in accounts:
@@ -284,9 +250,6 @@ def judge(accounts: Sequence[Account], embeddings: Sequence[Status], configurati
         where = f" at {status.stage}" if at_work else ""
         reason = status.reason or "It was not finished. Run the same command again."
         problems.append(Problem(account.name, "stop", WORDS[status.state] + where, reason))
-    sound = (account for account in accounts if not account.broken)  # of the others that is the lesser matter
-    other = (account.name for account in sound if account.configuration not in ("", configuration))
-    problems += [Problem(name, "caution", "made with other choices", OTHER_CHOICES) for name in other]
     problems += [
         Problem(status.recording, "caution", f"embedding {WORDS[status.state]}", status.reason) for status in embeddings
     ]

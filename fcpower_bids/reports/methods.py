@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 from fcpower_bids._version import __version__
 from fcpower_bids.core.connectome import CLIP_TOLERANCE
-from fcpower_bids.core.series import convention_of
+from fcpower_bids.core.series import LONGEST_SPLINE
 from fcpower_bids.encoders import PUBLISHED, name_of_weights
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.confounds import load_strategy
@@ -51,9 +51,9 @@ def programs_of(output_dir: Path) -> dict[str, str]:
     return {name: str(program.get("Description", "")) for name, program in zip(names, chain, strict=True)}
 
 
-def write_methods(settings: Settings, atlases: Iterable[AtlasFacts] = (), others: Sequence[str] = ()) -> list[Path]:
-    """Write ``logs/CITATION.{md,html,bib}``; `others` says which recordings the choices are not those of."""
-    return write_citations(settings.output_dir, settings.output_dir / "logs", methods_text(settings, atlases, others))
+def write_methods(settings: Settings, atlases: Iterable[AtlasFacts] = ()) -> list[Path]:
+    """Write ``logs/CITATION.{md,html,bib}``."""
+    return write_citations(settings.output_dir, settings.output_dir / "logs", methods_text(settings, atlases))
 
 
 def write_citations(output_dir: Path, folder: Path, markdown: str) -> list[Path]:
@@ -67,7 +67,7 @@ def write_citations(output_dir: Path, folder: Path, markdown: str) -> list[Path]
     return [write_shared(output_dir, folder / f"CITATION{ending}", text) for ending, text in texts.items()]
 
 
-def methods_text(settings: Settings, atlases: Iterable[AtlasFacts] = (), others: Sequence[str] = ()) -> str:
+def methods_text(settings: Settings, atlases: Iterable[AtlasFacts] = ()) -> str:
     """Return the text as Markdown with pandoc's citations; every sentence is true of a run with these settings."""
     strategy = load_strategy(settings.method.strategy)
     atlases = sorted(set(atlases))
@@ -82,7 +82,6 @@ def methods_text(settings: Settings, atlases: Iterable[AtlasFacts] = (), others:
     return fill(
         "participant.md",
         settings=settings.method,
-        others=others,
         configuration=settings.method.configuration_hash(),
         preprocessing=" and ".join([*[HCP] * (any(hcp) and not all(hcp)), *list(programs_of(settings.output_dir))[1:]]),
         hcp=any(hcp) and all(hcp),
@@ -96,7 +95,7 @@ def methods_text(settings: Settings, atlases: Iterable[AtlasFacts] = (), others:
         regressed=bool(strategy.columns or strategy.optional or strategy.acompcor),
         strategy=strategy,
         methods=f"{summary.removesuffix('.')}{cited}." if cited else summary,
-        convention=convention_of(settings.method.convention, settings.method.filter_order, settings.method.padding),
+        longest_spline=LONGEST_SPLINE,
         tolerance=f"{CLIP_TOLERANCE:g}",
         exponent=f"{settings.method.alpha:g}",
         summaries=[

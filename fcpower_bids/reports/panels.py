@@ -73,8 +73,8 @@ class Context:
             clean, kept = read_series(tables["timeseries"])[0], volumes["kept"].to_numpy(dtype=bool)
             if kept.sum() != len(clean):
                 raise DatasetError(
-                    f"{tables['timeseries']} has {len(clean)} rows, but {kept.sum()} volumes were kept by the last "
-                    "run, perhaps for the parcels of another atlas. Run the participant level with all atlases at once."
+                    f"{tables['timeseries']} has {len(clean)} rows, but {kept.sum()} volumes were kept. Run the "
+                    "participant level again."
                 )
             whole = np.full((len(kept), clean.shape[1]), np.nan)
             whole[kept] = clean

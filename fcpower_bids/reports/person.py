@@ -194,7 +194,7 @@ def _everyone(output_dir: Path) -> list[float]:
 
 def _write_subject(settings: Settings, subject: str, everyone: list[float], written: Written) -> None:
     """Write the page of one participant: a section for each recording under each atlas."""
-    output, configuration = settings.output_dir, settings.method.configuration_hash()
+    output = settings.output_dir
     accounts, embeddings = read_accounts(output, subject, embedding_label(settings.method))
     dull = tuple(key for key in SAME if len({account.entities.get(key) for account in accounts}) == 1)
     sessions = list[tuple[str, list[dict[str, Any]]]]()
@@ -211,12 +211,12 @@ def _write_subject(settings: Settings, subject: str, everyone: list[float], writ
     text = render_page(
         "participant.html",
         title=f"sub-{subject}",
-        verdict=judge(accounts, embeddings, configuration),
+        verdict=judge(accounts, embeddings),
         table=_summary(accounts, dull, everyone),
         sessions=sessions,
         methods=Markup(to_html(methods_text(settings, atlases), all_references(), level=1)),
         chain=programs_of(output),
-        configuration=configuration,
+        configuration=settings.method.configuration_hash(),
         links=[(Path(name).name, name) for name in LOGS if name != TABLE or (output / TABLE).is_file()],
     )
     written.pages.append(write_page(output / f"sub-{subject}.html", text))
@@ -224,10 +224,10 @@ def _write_subject(settings: Settings, subject: str, everyone: list[float], writ
 
 
 def _atlases(accounts: Sequence[Account], settings: Settings) -> list[AtlasFacts]:
-    """Return the atlases that the present choices were run with."""
+    """Return the atlases of the recordings."""
     facts = set()
     for account in accounts:
-        for view in account.views if account.configuration == settings.method.configuration_hash() else ():
+        for view in account.views:
             space, source = str(view.about["Space"]), str(view.about.get("Source", "n/a"))
             parcels = read_parcellation(settings.output_dir, view.atlas, space)
             facts.add(AtlasFacts(view.atlas, space, len(parcels.networks), source, parcels.citation))

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -18,7 +19,7 @@ PERMUTE, HOLD_OUT = "permute", "hold-out"
 METHOD_SECTIONS = ("method", "encoder")
 """Sections whose values change the numbers of the participant level; they make up the configuration hash."""
 CLEANING = (
-    *("strategy", "high_pass", "low_pass", "filter_order", "padding", "convention", "dummy_scans", "fd_thresh"),
+    *("strategy", "high_pass", "low_pass", "filter_order", "padding", "dummy_scans", "fd_thresh"),
     *("head_radius", "motion_filter_type", "band_stop_min", "band_stop_max", "motion_filter_order"),
     *("min_time", "min_coverage"),
 )
@@ -118,20 +119,9 @@ class Method:
     strategy: str = of_method("24P", "confound strategy: a name or a YAML file")
     high_pass: float = of_method(0.01, "lower edge of the band (Hz), 0 for none")
     low_pass: float = of_method(0.08, "upper edge of the band (Hz), 0 for none")
-    filter_order: int | None = of_method(
-        None, "order of the Butterworth filter before its two passes [2]", in_file=True
-    )
-    padding: str | None = of_method(
-        None,
-        "how the filter continues a series beyond its ends [even]",
-        choices=("even", "constant", "odd"),
-        in_file=True,
-    )
-    convention: str = of_method(
-        "fcpower",
-        "whose steps of cleaning are followed to rounding",
-        choices=("fcpower", "nilearn", "xcp_d"),
-        in_file=True,
+    filter_order: int = of_method(2, "order of the Butterworth filter before its two passes", in_file=True)
+    padding: str = of_method(
+        "even", "how the filter continues a series beyond its ends", choices=("even", "constant", "odd"), in_file=True
     )
     dummy_scans: str = of_method("auto", "volumes to drop at the start, or 'auto' (non-steady state)")
     fd_thresh: float = of_method(0.5, "censor volumes with more framewise displacement (mm), 0 for none")
@@ -187,6 +177,11 @@ class Method:
         if path.is_file():
             chosen["strategy"] = f"{path.name} ({hashlib.sha256(path.read_bytes()).hexdigest()[:8]})"
         return chosen
+
+    def connectomes(self, atlases: Iterable[str]) -> dict[str, Any]:
+        """Return what else an output folder has one of: names of the atlases, transforms and their parameters."""
+        chosen = {"atlas": sorted(atlases), "transforms": sorted(self.transforms), "alpha": self.alpha}
+        return {name: value for name, value in {**chosen, **self.full_rank_remedy}.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -383,10 +378,10 @@ class Run:
     mem_mb: int = of_resources(0, "memory of all processes in MB; 0: large arrays take up to 2 GB")
     executor: str = of_resources("", "address of a Dask scheduler [processes here]")
     use_plugin: Path | None = of_resources(None, "nipype plugin for clusters, as YAML")
-    config_file: Path | None = of_others(None, "TOML file of options, or 'nilearn' or 'xcp_d'", "-c")
+    config_file: Path | None = of_others(None, "TOML file of options", "-c")
     dry_run: bool = of_others(False, "print what would be done, then stop")
     reports_only: bool = of_others(False, "make the reports again")
-    replace: bool = of_others(False, "outputs of another question, source or cleaning may be replaced")
+    replace: bool = of_others(False, "outputs of another question or source, or made otherwise, are replaced")
     debug: bool = of_others(False, "show tracebacks, keep the work folder")
     verbose: bool = of_others(False, "say more", "-v")
     quiet: bool = of_others(False, "say only errors", "-q")

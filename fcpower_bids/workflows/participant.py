@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,19 +14,17 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fcpower_bids._version import __version__
-from fcpower_bids.cohort.inclusion import list_connectomes
+from fcpower_bids.cohort.inclusion import list_connectomes, list_quality_sidecars
 from fcpower_bids.cohort.recordings import FILE as RECORDINGS
 from fcpower_bids.cohort.recordings import (
     choices_in,
-    cleaning_choices,
     describe_choices,
-    other_choices,
-    source_of,
+    source_in,
     write_recordings,
 )
 from fcpower_bids.errors import DatasetError, Incomplete, UsageError
 from fcpower_bids.inputs.roots import dataset_names, derivative_roots
+from fcpower_bids.inputs.sources import join
 from fcpower_bids.outputs.dataset import (
     QUALITY,
     copy_atlas,
@@ -50,12 +48,12 @@ from fcpower_bids.outputs.status import (
     is_finished,
     read_status,
     recorded,
-    remove_outdated,
     status_path,
     write_status,
     write_status_table,
 )
 from fcpower_bids.parallel import WorkerDied, processes, run_calls, say, track
+from fcpower_bids.records import Entities
 from fcpower_bids.resources import unsearched
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import LOCKS, leftovers, lock, make_folder, sweep, sweep_shared, write_shared
@@ -95,10 +93,10 @@ def run_participants(settings: Settings) -> int:
         with TemporaryDirectory(prefix="fcpower_bids-") as folder:
             plan = plan_run(settings, Path(folder))
             print(describe_plan(plan, settings))  # noqa: T201
-        _refuse_another(plan.jobs, settings)
+        _find_others(plan.jobs, settings)
         return plan.exit_code
     plan = plan_run(settings, settings.work / "atlases")
-    _refuse_another(plan.jobs, settings)
+    others = _find_others(plan.jobs, settings)
     output, jobs = settings.output_dir, plan.jobs
     if settings.run.reports_only and not (recorded(output) or list_connectomes(output)):
         raise UsageError(
@@ -109,8 +107,7 @@ def run_participants(settings: Settings) -> int:
     if not (settings.run.reports_only and settings.record.is_file()):  # it holds the choices that made the outputs
         write_shared(output, settings.record, settings.as_toml())
     mark = hashlib.sha256(str(output.absolute()).encode()).hexdigest()[:8]
-    # of the nodes of this version and output folder: nipype knows nothing of changes of the code
-    work = make_folder(settings.work / f"fcpower_{__version__.replace('.', '_')}_{mark}")
+    work = make_folder(settings.work / f"fcpower_{mark}")  # of this output folder
     names, refused = [job.recording.name for job in jobs], [status.recording for status in plan.refused]
     embedded = (embedding_names(job.recording.name, job.atlases, settings.method) for job in jobs)
     embeddings = [name for by_atlas in embedded for name in by_atlas.values()]
@@ -124,7 +121,7 @@ def run_participants(settings: Settings) -> int:
         for atlas in {atlas for job in jobs for atlas in job.atlases}:
             copy_atlas(output, atlas)
         if jobs:
-            _run(jobs, settings, datasets, work)
+            _run(jobs, others, settings, datasets, work)
     whole = write_status_table(output)
     table = whole[whole["recording"].isin([*names, *refused, *embeddings])]
     states = _summarise(table.to_dict("records"), settings)
@@ -147,41 +144,79 @@ def run_participants(settings: Settings) -> int:
     return code
 
 
-def _refuse_another(jobs: Sequence[Job], settings: Settings) -> None:
-    """Refuse to put outputs of two datasets, or of two ways of cleaning, into one folder. Raises UsageError."""
-    out = settings.output_dir
-    written = [] if settings.run.replace or settings.run.reports_only else list_connectomes(out)
+def _find_others(jobs: Sequence[Job], settings: Settings) -> list[Entities]:
+    """Return recordings of another dataset or made otherwise, which the run removes. Raises UsageError.
+
+    Without ``--replace`` they are refused: an output folder has one dataset, one cleaning, one set of atlases and
+    transforms.
+    """
+    out, replaces = settings.output_dir, settings.run.replace
+    there = [] if settings.run.reports_only or not jobs else list_quality_sidecars(out)
     # a job of many reads what it touches, and some of the rest
-    if settings.inputs.participant_label and len(written) > FEW:
-        people = {f"sub-{label}" for label in settings.inputs.participant_label}
-        written = [connectome for connectome in written if connectome.participant in people] + written[
-            :: len(written) // FEW
-        ]
-    datasets, asked = name_inputs(derivative_roots(settings), out), {job.recording.name for job in jobs}
-    sources = {connectome: source for connectome in written if (source := source_of(connectome))}
-    others = [connectome for connectome, source in sources.items() if source not in datasets]
-    if another := [connectome for connectome in others if connectome.recording in asked] or (
-        others if len(others) == len(sources) else []
-    ):
+    if settings.inputs.participant_label and len(there) > FEW and not replaces:
+        people = set(settings.inputs.participant_label)
+        there = [pair for pair in there if dict(pair[0])["sub"] in people] + there[:: len(there) // FEW]
+    now = _choices(jobs, settings)
+    others = {entities: why for entities, sidecar in there if (why := _differs(sidecar, now))}
+    if not others:
+        return []
+    if not replaces:
+        first, why = next(iter(others.items()))
         raise UsageError(
-            f"{out} holds {len(another)} recordings of another dataset, {sources[another[0]]} in "
-            f"dataset_description.json; the first is {another[0].recording}. Give each dataset an output folder of its "
-            "own (group reads several: -d one=OUT1 two=OUT2), or --replace."
+            f"{out} holds {len(others)} recordings {why}; the first is {join(first)}. Give this run an output folder "
+            "of its own, or --replace, which removes them."
         )
-    now = settings.method.cleaning()
-    cleaned = [
-        (connectome, before) for connectome in written if (before := cleaning_choices(connectome)) and before != now
-    ]
-    if cleaned:
-        connectome, before = cleaned[0]
-        raise UsageError(
-            f"{out} holds {len({other.recording for other, _ in cleaned})} recordings that were cleaned otherwise "
-            f"({describe_choices(before, now)}); the first is {connectome.recording}. Give another output folder, or "
-            "--replace to make those anew that this command asks for."
-        )
+    people = {dict(entities)["sub"] for entities in others}
+    say(f"--replace removes {len(others)} recordings of {len(people)} participants that were made otherwise.", settings)
+    return list(others)
 
 
-def _run(jobs: Sequence[Job], settings: Settings, datasets: dict[str, Path], work: Path) -> None:
+Choices = tuple[Collection[str], list[dict[str, Any]]]
+"""Names of the datasets of a run, and all choices that its recordings are made with: one for each set of atlases."""
+
+
+def _choices(jobs: Sequence[Job], settings: Settings) -> Choices:
+    names = dict.fromkeys(tuple(sorted(atlas.name for atlas in job.atlases)) for job in jobs)
+    cleaning = settings.method.cleaning()
+    datasets = name_inputs(derivative_roots(settings), settings.output_dir)
+    return datasets, [{**cleaning, **settings.method.connectomes(atlases)} for atlases in names]
+
+
+def _differs(sidecar: Path, choices: Choices) -> str:
+    """Say in what a recording differs from those of the run, by the sidecar of its quality table."""
+    (datasets, now), source = choices, source_in(sidecar)
+    if source and source not in datasets:
+        several = "group reads several output folders: -d one=OUT1 two=OUT2"
+        return f"of another dataset, {source} in dataset_description.json ({several})"
+    before = {**choices_in(sidecar), **choices_in(sidecar, "ConnectomeChoices")}
+    return f"that were made otherwise ({describe_choices(before, now[0])})" if before and before not in now else ""
+
+
+def _make_way(others: Iterable[Entities], jobs: Sequence[Job], settings: Settings) -> None:
+    """Remove recordings that are made otherwise, but those that another run is making or has made anew since.
+
+    Of those that are made now, the status.
+    """
+    output, now, removed = settings.output_dir, _choices(jobs, settings), set[str]()
+    for entities in others:
+        name, sidecar = join(entities), path_of(output, entities, (), QUALITY).with_suffix(".json")
+        with lock(output / LOCKS / name, wait=False) as is_free:
+            if is_free and _differs(sidecar, now):
+                (output / f"sub-{dict(entities)['sub']}.html").unlink(missing_ok=True)
+                status_path(output, name).unlink(missing_ok=True)
+                for path in sorted(files_of(output, entities), key=lambda path: path == sidecar):  # by that it is known
+                    path.unlink(missing_ok=True)
+                removed.add(name)
+    forget_embeddings(output, removed, ())
+    dataset = dataset_names(settings.bids_dir)
+    for job in jobs:
+        if not job.finished:
+            _forget(job, settings, dataset)
+
+
+def _run(
+    jobs: Sequence[Job], others: Sequence[Entities], settings: Settings, datasets: dict[str, Path], work: Path
+) -> None:
     """Run every job that is not finished, on this machine or on a cluster.
 
     A process that is killed costs its recording; the others go on in new ones.
@@ -190,13 +225,13 @@ def _run(jobs: Sequence[Job], settings: Settings, datasets: dict[str, Path], wor
     before = f", {len(jobs) - len(todo)} of them finished before" * (len(todo) < len(jobs))
     say(f"{len(jobs)} recording{'s' * (len(jobs) != 1)}{before}", settings)
     if not todo:
-        return _conclude(jobs, [], settings)
+        _make_way(others, jobs, settings)
+        return _conclude(jobs, settings)
     with unsearched():
         from fcpower_bids.workflows import recording as steps  # loads nipype
     # before anything is removed, since it may be refused
     runner = None if settings.run.use_plugin is None else steps.make_runner(settings.run.use_plugin)
-    dataset = dataset_names(settings.bids_dir)
-    earlier = [_forget(job, settings, dataset) for job in todo.values()]
+    _make_way(others, jobs, settings)
     names, theirs, ended, wait, fruitless = list(todo), list[str](), set[str](), False, 0
     if runner is not None:
         steps.configure_nipype(settings.output_dir / "logs" / "crashes", settings.run.debug)
@@ -223,22 +258,17 @@ def _run(jobs: Sequence[Job], settings: Settings, datasets: dict[str, Path], wor
             names, theirs, wait = theirs, [], True
             for name in names:
                 say(f"{name}: another run is at work on it; it is waited for.", settings)
-    for name, job in todo.items():
+    for name in todo:
         status = read_status(settings.output_dir, name)
         if name not in ended and (status is None or status.state == RUNNING):  # else another run does it once more
             reason = NOT_STARTED if status is None else VANISHED
-            asked = tuple(atlas.name for atlas in job.atlases)
-            stopped = Status(name, FAILED, status.stage if status else "", reason, atlases=asked)
-            write_status(settings.output_dir, stopped)
-    return _conclude(jobs, earlier, settings)
+            write_status(settings.output_dir, Status(name, FAILED, status.stage if status else "", reason))
+    return _conclude(jobs, settings)
 
 
-def _conclude(jobs: Sequence[Job], earlier: Sequence[Status | None], settings: Settings) -> None:
-    """Remove what is excluded now, and what killed workers left half-written, statuses included."""
+def _conclude(jobs: Sequence[Job], settings: Settings) -> None:
+    """Remove what killed workers left half-written, statuses included."""
     output = settings.output_dir
-    for before in earlier:
-        if before is not None and (removed := remove_outdated(output, before)):
-            say(f"{before.recording}: excluded now, so its {len(removed)} former files are removed.", settings)
     for recording in (job.recording for job in jobs):
         with lock(output / LOCKS / recording.name, wait=False) as is_free:
             if is_free:
@@ -248,26 +278,20 @@ def _conclude(jobs: Sequence[Job], earlier: Sequence[Status | None], settings: S
                 sweep(folder / name for name in leftovers(folder) if name.startswith(recording.name))
 
 
-def _forget(job: Job, settings: Settings, dataset: str) -> Status | None:
-    """Remove the status of a recording, and where its input has changed all that was made of the former; return it."""
+def _forget(job: Job, settings: Settings, dataset: str) -> None:
+    """Remove the status of a recording, and where its input has changed all that was made of the former."""
     recording, output = job.recording, settings.output_dir
     earlier = read_status(output, recording.name)
     with lock(output / LOCKS / recording.name, wait=False) as is_free:
         # else another run is at work on it, or has finished it since
         if is_free and not is_finished(output, recording, job.atlases, settings.method, dataset):
             status_path(output, recording.name).unlink(missing_ok=True)
-            why, quality = "", path_of(output, recording.entities, (), QUALITY).with_suffix(".json")
             if earlier is not None and earlier.inputs not in ("", input_mark(recording)):
-                why = "its input is another than before"
-            elif choices_in(quality) not in ({}, settings.method.cleaning()):
-                why = "it is cleaned otherwise than before"
-            if why:  # one scan has one series and one way of cleaning, whatever the atlas
                 old = [path for path in files_of(output, recording.entities) if path.is_file()]
                 for path in old:
                     path.unlink(missing_ok=True)
-                former = f"the {len(old)} files that were made before are removed, those of other atlases too"
-                say(f"{recording.name}: {why}: {former}.", settings)
-    return earlier
+                former = f"the {len(old)} files that were made before are removed"
+                say(f"{recording.name}: its input is another than before: {former}.", settings)
 
 
 def _note_killed(names: Iterable[str], error: WorkerDied, settings: Settings) -> list[str]:
@@ -278,7 +302,7 @@ def _note_killed(names: Iterable[str], error: WorkerDied, settings: Settings) ->
         with lock(output / LOCKS / name, wait=False) as is_free:
             if is_free and status is not None and status.state == RUNNING:  # of this run: its workers have ended
                 at_work.append(status)
-    remedy = "Give more memory, or fewer atlases at a time, and run the same command again."
+    remedy = "Give more memory, and run the same command again."
     for status in [status for status in at_work if status.process in error.processes] or at_work:
         write_status(output, replace(status, state=FAILED, reason=f"{error.cause}. {remedy}", process=0))
         say(f"{status.recording}: failed", settings)
@@ -339,5 +363,5 @@ def _report(names: Iterable[str], settings: Settings, with_index: bool) -> list[
             f"Not all pages were made. {error.cause} while it made them. Give more memory, and run the same command "
             "again with --reports-only."
         )
-    write_methods(settings, atlases, other_choices(output, settings.method) if with_index else [])
+    write_methods(settings, atlases)
     return failures

@@ -25,7 +25,6 @@ from fcpower_bids.outputs.status import (
     EXCLUDED,
     FAILED,
     MOST_ALIKE,
-    OF_ATLAS,
     RUNNING,
     SKIPPED,
     Status,
@@ -180,7 +179,7 @@ def _with_atlases(discovery: Discovery, settings: Settings, cache: Path) -> tupl
             jobs.append(Job(recording, tuple(atlases.values()), volumes))
     if errors and not jobs:
         raise next(iter(errors.values()))
-    return jobs, [Status(name, FAILED, OF_ATLAS, str(reason)) for name, reason in errors.items()]
+    return jobs, [Status(name, FAILED, "atlas", str(reason)) for name, reason in errors.items()]
 
 
 def _judge_all(jobs: Sequence[Job], settings: Settings) -> list[Job | Status]:

@@ -33,12 +33,10 @@ from fcpower_bids.outputs.status import (
     Status,
     embedding_names,
     explain,
-    file_state,
     fingerprint,
     forget_crashes,
     input_mark,
     is_finished,
-    weights_state,
     write_status,
 )
 from fcpower_bids.records import Atlas, Recording
@@ -106,7 +104,7 @@ def init_recording_wf(
         from fcpower_bids.interfaces.embedding import CHOICES, Embed  # most recordings are not embedded
 
         given = {name: getattr(choices, name) for name in CHOICES}
-        embed = node("embed", Embed, **given, dataset=dataset, weights_state=weights_state(choices))
+        embed = node("embed", Embed, **given, dataset=dataset)
         edges += [(bandpass, embed, same("series")), (inputs, embed, same("atlases", "entities"))]
         edges += [(embed, target, same("embeddings")) for target in (sink, outputs)]
     workflow = Workflow(name=name)
@@ -128,7 +126,7 @@ class Serial(PluginBase):
         self.results: dict[str, Any] = {}
 
     def run(self, graph: Any, config: Any, updatehash: bool = False) -> None:
-        """Run every node whose inputs have changed."""
+        """Run every node."""
         for node in topological_sort(graph)[0]:
             self.before(node.name)
             try:
@@ -161,9 +159,7 @@ def process_recording(
 
         def note(state: str, reason: str = "") -> None:
             seconds, process = round(time.perf_counter() - started, 3), os.getpid() if state == RUNNING else 0
-            those = tuple(atlas.name for atlas in atlases)
-            status = Status(name, state, stage, reason, seconds, peak_megabytes(), process=process, atlases=those)
-            write_status(output, status)
+            write_status(output, Status(name, state, stage, reason, seconds, peak_megabytes(), process=process))
 
         def before(node: str) -> None:
             nonlocal stage
@@ -172,6 +168,8 @@ def process_recording(
 
         plugin = Serial(before)
         try:
+            if folder.exists():  # of a run that was killed: nipype would take over what is damaged
+                shutil.rmtree(folder)
             mark = fingerprint(recording, settings.method, atlases, dataset)
             workflow = init_recording_wf(settings.method, output, datasets, folder.name, dataset)
             workflow.base_dir = str(work)
@@ -181,8 +179,6 @@ def process_recording(
                     setattr(inputs, field, str(path))
             inputs.repetition_time, inputs.entities = recording.repetition_time, list(recording.entities)
             inputs.atlases = [str(describe_atlas(atlas, folder)) for atlas in atlases]
-            files = [path for path in (recording.bold, recording.mask) if path is not None]
-            workflow.get_node("parcellate").inputs.states = [file_state(path) for path in files]
             workflow.run(plugin=plugin)
         except Exception as error:
             reason = explain(error, output, f"{name}_{stage}")
@@ -193,8 +189,7 @@ def process_recording(
         written = Written(tuple(outputs.files), outputs.excluded, outputs.problems)
         embedded = embedding_names(name, atlases, settings.method)
         seconds = round(time.perf_counter() - started, 3)
-        those = [atlas.name for atlas in atlases]
-        conclude_recording(output, name, written, mark, seconds, embedded, input_mark(recording), those)
+        conclude_recording(output, name, written, mark, seconds, embedded, input_mark(recording))
         forget_crashes(output, name)
         if not settings.run.debug:
             shutil.rmtree(folder, ignore_errors=True)

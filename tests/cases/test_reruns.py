@@ -15,7 +15,6 @@ from fcpower_bids.encoders.checkpoints import ModelCard, save_checkpoint
 from fcpower_bids.encoders.fbert import FBert, FBertConfig
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.tables import read_matrix
-from fcpower_bids.reports.accounts import read_accounts
 from tests.cases.people import run, table
 from tests.running import PLAIN, contents, run_app
 
@@ -103,33 +102,6 @@ def test_a_pattern_means_the_same_regressors_where_motion_is_filtered(tmp_path):
     assert numbers[0] == numbers[1] == 25
 
 
-def test_another_cleaning_takes_what_other_atlases_had_of_the_scan_with_it(tmp_path):
-    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=2, sessions=1, volumes=80))
-    first, second = (atlas_named(tmp_path, name) for name in ("atlas-One", "atlas-Two"))
-    run_app(tmp_path / "in", tmp_path / "out", "--atlas", first, *PLAIN, "--nprocs", "1")
-    options = ("--atlas", second, *PLAIN, "--high-pass", "0.01", "--nprocs", "1")
-    assert run_app(tmp_path / "in", tmp_path / "out", *options).code == 2
-    found = run_app(tmp_path / "in", tmp_path / "out", *options, "--replace", "--participant-label", "01")
-    assert "cleaned otherwise than before" in found.err
-    atlases = {path.name.partition("_atlas-")[2].partition("_")[0] for path in found.files("sub-01_*relmat.tsv")}
-    assert atlases == {"Two"}
-    assert table(found.file("sub-01", "_qc.tsv"))["atlas"].tolist() == ["atlas-Two"]
-    assert found.files("sub-02_*atlas-One_*relmat.tsv")
-
-
-def test_the_page_shows_a_scan_under_the_atlases_of_every_run(tmp_path):
-    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=80))
-    for name in ("atlas-One", "atlas-Two"):
-        atlas = atlas_named(tmp_path, name)
-        assert run_app(tmp_path / "in", tmp_path / "out", "--atlas", atlas, *PLAIN, "--nprocs", "1").code == 0
-    ((account,), _) = read_accounts(tmp_path / "out", "01")
-    assert sorted(view.atlas for view in account.views) == ["atlas-One", "atlas-Two"]
-    assert not account.broken
-    page = (tmp_path / "out" / "sub-01.html").read_text()
-    assert "atlas-One_" in page
-    assert "atlas-Two_" in page
-
-
 @pytest.mark.parametrize("least", [0, 0.2, 1])
 def test_parcels_without_a_value_are_those_that_are_counted_and_named(least, troubled_demo, tmp_path):
     """Without a voxel a parcel is uncovered, whatever is asked for."""
@@ -208,29 +180,6 @@ def test_how_something_is_done_that_is_not_done_is_named(option, lacking, exact_
     assert lacking.replace("_", "-") in run_app(exact_demo[0], tmp_path / "out", *options).err
 
 
-def test_what_fails_under_another_atlas_is_still_done_under_the_first(tmp_path):
-    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=2, sessions=1, volumes=80))
-    first, outside = atlas_named(tmp_path, "atlas-One"), atlas_named(tmp_path, "atlas-Out")
-    image = nib.load(outside)
-    labels = np.zeros(image.shape, dtype=np.int16)
-    labels[0, 0, :60] = np.arange(1, 61)  # where no brain is
-    nib.save(nib.Nifti1Image(labels, image.affine), outside)
-    options = (*PLAIN, "--nprocs", "1")
-    assert run_app(tmp_path / "in", tmp_path / "out", "--atlas", first, *options).code == 0
-    found = run_app(tmp_path / "in", tmp_path / "out", "--atlas", outside, *options)
-    assert found.code == 5
-    rows = table(tmp_path / "out" / "recordings.tsv")
-    assert rows[rows["atlas"] == "atlas-One"]["state"].tolist() == ["done", "done"]
-    assert (rows["state"] == "done").sum() == 2
-    ((account,), _) = read_accounts(tmp_path / "out", "01")
-    assert [view.atlas for view in account.views] == ["atlas-One"]
-    assert "1 of 1 recording can be used, with caution" in (tmp_path / "out" / "sub-01.html").read_text()
-    words = (tmp_path / "in", tmp_path / "out", "group", "--atlas", "One", "--analyses", "check", "--nprocs", "1")
-    found = run(*words, "--min-time", "0")
-    assert found.code == 0, found.err
-    assert len(table(tmp_path / "out" / "group" / "scans.tsv")) == 2
-
-
 def test_a_run_under_another_spelling_is_the_same_acquisition(tmp_path):
     root = two_runs(tmp_path / "in")
     assert run_app(root, tmp_path / "out", *ATLAS, *PLAIN).code == 0
@@ -299,47 +248,6 @@ def test_the_group_level_knows_an_atlas_by_the_file_that_it_was_given_as(form, t
     assert found.code == 0, found.err
     found = run(tmp_path / "in", tmp_path / "out", "group", *options, "--analyses", "check")
     assert found.code == 0, found.err
-
-
-def test_parcels_of_one_atlas_do_not_decide_about_another(tmp_path):
-    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=2, sessions=1, volumes=80))
-    front, rest = atlas_named(tmp_path, "atlas-Front"), atlas_named(tmp_path, "atlas-Front_scale-55")
-    image = nib.load(front)
-    labels = np.asarray(image.dataobj)
-    for path, kept in ((front, labels <= 5), (rest, labels > 5)):
-        nib.save(nib.Nifti1Image(np.where(kept, labels, 0).astype(np.int16), image.affine), path)
-        names = path.with_name(path.name.replace(".nii.gz", ".tsv"))
-        rows = pd.read_csv(names, sep="\t", dtype=str)
-        there = rows["index"].astype(int).isin(np.unique(labels[kept]))
-        rows[there].to_csv(names, sep="\t", index=False)
-    (path,) = (tmp_path / "in").rglob("sub-01_*_desc-preproc_bold.nii.gz")
-    bold = nib.load(path)
-    values = np.asarray(bold.dataobj).copy()
-    voxels = nib.affines.apply_affine(
-        np.linalg.inv(bold.affine) @ image.affine, np.argwhere((labels > 0) & (labels < 5))
-    )
-    where = tuple(np.unique(np.round(voxels).astype(int), axis=0).T)
-    values[where] = np.where(np.arange(80) < 30, values[where], values[where][:, 30:31])
-    nib.save(nib.Nifti1Image(values, bold.affine, bold.header), path)
-    options = (*PLAIN, "--nprocs", "1", "--min-time", "0")
-    assert run_app(tmp_path / "in", tmp_path / "out", "--atlas", rest, *options).code == 0
-    before = {
-        path: path.read_bytes() for path in (tmp_path / "out" / "sub-01").rglob("*atlas-Front_scale-55*_relmat.tsv")
-    }
-    assert len(before) == 2
-    found = run_app(tmp_path / "in", tmp_path / "out", "--atlas", front, *options)
-    assert "excluded" in found.states().values()
-    assert {path: path.read_bytes() for path in before} == before
-    rows = table(tmp_path / "out" / "recordings.tsv").set_index(["recording", "atlas"])["state"]
-    states = {atlas: state for (name, atlas), state in rows.items() if name.startswith("sub-01")}
-    assert states == {"atlas-Front": "excluded", "atlas-Front_scale-55": "done"}
-    known = table(tmp_path / "out" / "recordings.tsv").query("atlas == 'atlas-Front_scale-55'")
-    assert (known["mean_fd"].astype(float) > 0).all()
-    page = (tmp_path / "out" / "sub-01.html").read_text()
-    assert "1 of 1 recording can be used, with caution" in page
-    assert "Under atlas-Front it is excluded: The data cannot be right." in page
-    assert "made with other choices" not in page
-    assert "0.0 of 0.0" not in page
 
 
 def test_files_that_are_joined_are_known_by_all_of_them(tmp_path):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from pathlib import Path
 
-import nibabel
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,6 +17,7 @@ from tests.cases.people import LABELS, TR, T, files, index_rows, run, table, wri
 from tests.elsewhere.sources import xcpd
 from tests.running import PLAIN
 
+SERIES = "sub-01/ses-a/func/*_timeseries.tsv"
 ATLAS = ("--atlas", "builtin", "--nprocs", "1", "--quiet")
 
 
@@ -34,44 +35,67 @@ def outputs(exact_run, tmp_path):
 
 PLAINLY = (*ATLAS, *PLAIN, "--transforms", "power", "fisher_z")
 OTHERWISE = {
-    "one person at another threshold": (("--participant-label", "02"), {"--fd-thresh": "0.01"}),
-    "everyone in another band": ((), {"--low-pass": "0.1"}),
+    "one person at another threshold": ("--participant-label", "02", "--fd-thresh", "0.01"),
+    "everyone in another band": ("--low-pass", "0.1"),
+    "another exponent": ("--participant-label", "02", "--alpha", "0.5"),
+    "a transform more": ("--transforms", "degree"),
+    "an atlas more": ("--atlas", "OTHER"),
 }
 
 
 @pytest.mark.parametrize("kind", OTHERWISE)
-def test_one_cleaning_per_output_folder(kind, exact_demo, outputs):
-    people, other = OTHERWISE[kind]
+def test_one_method_per_output_folder(kind, exact_demo, outputs, tmp_path):
+    atlas = shutil.copy(builtin_atlas("MNI152NLin2009cAsym", tmp_path).image, tmp_path / "atlas-Mine_dseg.nii.gz")
+    other = [atlas if word == "OTHER" else word for word in OTHERWISE[kind]]
     before = files(outputs)
-    words = [word for pair in (dict(zip(PLAIN[::2], PLAIN[1::2], strict=True)) | other).items() for word in pair]
-    (name,) = other
     for dry in ((), ("--dry-run",)):
-        found = run(exact_demo[0], outputs, "participant", *people, *ATLAS, *words, *dry)
+        found = run(exact_demo[0], outputs, "participant", *PLAINLY, *other, *dry)
         assert found.code == 2
-        assert f"{name} " in found.err
+        assert f"holds 4 recordings that were made otherwise ({other[-2]} " in found.err
         assert "--replace" in found.err
     assert {name: text for name, text in files(outputs).items() if not name.startswith("work/")} == before
-    assert run(exact_demo[0], outputs, "participant", *people, *PLAINLY, "--dry-run").code == 0
+    assert run(exact_demo[0], outputs, "participant", *PLAINLY, "--participant-label", "02", "--dry-run").code == 0
 
 
-def test_what_is_replaced_is_said_and_the_methods_are_those_of_the_sidecars(exact_demo, outputs):
-    words = [*(word if word != "--quiet" else "--verbose" for word in ATLAS), *PLAIN, "--participant-label", "02"]
-    found = run(exact_demo[0], outputs, "participant", *words, "--min-time", "100000", "--replace")
-    assert found.code == 5
-    methods = (outputs / "logs" / "CITATION.md").read_text()
-    assert (
-        "2 (sub-01_ses-a_task-rest_run-1_space-MNI152NLin2009cAsym_res-2 first) with --min-time 120.0, now 100000.0"
-        in methods
-    )
-    assert not list(outputs.glob("sub-02/**/*_relmat.*"))
-    assert len(list(outputs.glob("sub-01/**/*_stat-pearsoncorrelation_relmat.tsv"))) == 2
-    assert (
-        "sub-02_ses-a_task-rest_run-1_space-MNI152NLin2009cAsym_res-2: it is cleaned otherwise than before: the"
-        in found.err
-    )
-    rows = table(outputs / "recordings.tsv")
-    assert rows["state"].tolist() == ["done", "done", "excluded", "excluded"]
-    assert rows["cleaning"].nunique() == 2
+def connectomes(output):
+    return {name: data for name, data in files(output).items() if name.endswith(("_relmat.tsv", "_relmat.npy"))}
+
+
+def test_jobs_that_replace_remove_what_was_made_otherwise_and_not_what_they_make(exact_demo, outputs, tmp_path):
+    words = [word for word in (*ATLAS, *PLAIN, "--alpha", "0.5", "--replace") if word != "--quiet"]
+    first, second = (("--participant-label", label) for label in ("01", "02"))
+    found = run(exact_demo[0], outputs, "participant", *words, *first, "--dry-run")
+    assert "--replace removes 4 recordings of 2 participants that were made otherwise." in found.err
+    assert len(list(outputs.glob("sub-*/**/*desc-fisherz_relmat.tsv"))) == 4
+    assert run(exact_demo[0], outputs, "participant", *words, *first).code == 0
+    assert set(table(outputs / "recordings.tsv")["recording"].str[:6]) == {"sub-01"}
+    assert not [*outputs.glob("sub-02/**/*_relmat.*"), *outputs.glob("sub-02.html")]
+    before = connectomes(outputs)
+    assert run(exact_demo[0], outputs, "participant", *words, *second).code == 0
+    assert before.items() < connectomes(outputs).items()
+    assert run(exact_demo[0], tmp_path / "anew", "participant", *words).code == 0
+    assert connectomes(outputs) == connectomes(tmp_path / "anew")
+
+
+def test_a_run_that_was_killed_as_it_replaced_is_finished_by_the_same_command(exact_demo, outputs, monkeypatch):
+    words = (*ATLAS, *PLAIN, "--alpha", "0.5")
+    unlink, removed = Path.unlink, []
+
+    def be_killed(path, **how):
+        removed.append(path)
+        if len(removed) == 40:
+            raise KeyboardInterrupt
+        unlink(path, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", be_killed)
+        assert run(exact_demo[0], outputs, "participant", *words, "--replace").code not in (0, 2)
+    left = list(outputs.glob("sub-*/**/*desc-fisherz_relmat.tsv"))
+    assert 0 < len(left) < 4
+    assert run(exact_demo[0], outputs, "participant", *words).code == 2
+    assert run(exact_demo[0], outputs, "participant", *words, "--replace").code == 0
+    assert not list(outputs.glob("sub-*/**/*desc-fisherz_relmat.tsv"))
+    assert table(outputs / "recordings.tsv")["state"].tolist() == ["done"] * 4
 
 
 def test_the_same_derivatives_under_a_name_are_the_same_dataset(exact_demo, outputs):
@@ -96,18 +120,6 @@ def test_a_rejected_person_stays_so_on_the_index(exact_demo, outputs):
     assert rows.loc[recording, "state"] == "rejected"
 
 
-def test_the_methods_say_of_whom_the_exponent_is_another(exact_demo, outputs):
-    both = [*PLAINLY, "--participant-label"]
-    assert run(exact_demo[0], outputs, "participant", *both, "01", "02").code == 0
-    text = (outputs / "logs" / "CITATION.md").read_text()
-    assert "Other recordings" not in text
-    assert run(exact_demo[0], outputs, "participant", *both, "02", "--alpha", "0.5").code == 0
-    text = (outputs / "logs" / "CITATION.md").read_text()
-    assert "2 (sub-01_ses-a_task-rest_run-1_space-MNI152NLin2009cAsym_res-2 first) with --alpha 0.35, now 0.5 " in text
-    assert run(exact_demo[0], outputs, "participant", *both, "01", "02", "--transforms", "power").code == 0
-    assert "Other recordings" not in (outputs / "logs" / "CITATION.md").read_text()
-
-
 def test_one_dataset_per_output_folder(exact_demo, outputs, tmp_path):
     """Others of the same labels, and others of other labels."""
     make_dataset(tmp_path / "same", DemoDesign.tiny(subjects=1, sessions=1, seed=9))
@@ -116,7 +128,7 @@ def test_one_dataset_per_output_folder(exact_demo, outputs, tmp_path):
         found = run(tmp_path / "same", outputs, "participant", *PLAINLY, *dry)
         assert found.code == 2
         assert "another dataset" in found.err
-        assert "output folder of its own" in found.err
+        assert "an output folder of its own" in " ".join(found.err.split())
     for path in sorted((tmp_path / "same").rglob("*sub-01*"), reverse=True):
         path.rename(path.with_name(path.name.replace("sub-01", "sub-77")))
     assert run(tmp_path / "same", outputs, "participant", *PLAINLY).code == 2
@@ -125,31 +137,25 @@ def test_one_dataset_per_output_folder(exact_demo, outputs, tmp_path):
 
 
 def test_nothing_of_an_input_that_was_another_person_stays(exact_demo, tmp_path):
-    """Of two atlases one is run again, after the series of two people were taken for each other."""
-    copy = shutil.copytree(exact_demo[0], tmp_path / "in")
-    atlas = builtin_atlas("MNI152NLin2009cAsym", tmp_path)
-    labels = nibabel.load(atlas.image)
-    coarse = (np.asarray(labels.dataobj).astype(np.int16) + 9) // 10
-    nibabel.save(nibabel.Nifti1Image(coarse, labels.affine), tmp_path / "mine.nii.gz")
-    out, options = tmp_path / "out", (*PLAIN, "--nprocs", "1")
-    both = ("--atlas", "builtin", tmp_path / "mine.nii.gz")
-    assert run(copy, out, "participant", *both, *options).code == 0
-    kept = files(out, "sub-02/ses-b/func/*mine*")
-    assert kept
+    copy, out, options = shutil.copytree(exact_demo[0], tmp_path / "in"), tmp_path / "out", (*ATLAS[:-1], *PLAIN)
+    assert run(copy, out, "participant", *options).code == 0
     one, other = (next(copy.rglob(f"sub-01_ses-{session}_*_desc-preproc_bold.nii.gz")) for session in "ab")
     one.write_bytes(other.read_bytes())
-    found = run(copy, out, "participant", "--atlas", "builtin", *options)
+    (embedding,) = (Path(f"{path}".replace("timeseries.tsv", "embedding.tsv")) for path in out.glob(SERIES))
+    embedding.write_text("of the person before")
+    found = run(copy, out, "participant", *options)
     assert found.code == 0
     assert "its input is another than before" in found.err
-    assert not list(out.glob("sub-01/ses-a/func/*mine*"))
-    assert len(list(out.glob("sub-01/ses-b/func/*mine*_relmat.tsv"))) == 2
-    assert files(out, "sub-02/ses-b/func/*mine*") == kept
+    assert not embedding.exists()
     same = [next(out.glob(f"sub-01/ses-{session}/func/*builtin*pearson*.npy")).read_bytes() for session in "ab"]
     assert same[0] == same[1]
+    kept = connectomes(out)
     for path in copy.rglob("*_bold.nii.gz"):  # a copy of the dataset has other times and the same content
         path.touch()
-    assert run(copy, out, "participant", "--atlas", "builtin", *options).code == 0
-    assert files(out, "sub-02/ses-b/func/*mine*") == kept
+    again = run(copy, out, "participant", *options)
+    assert again.code == 0
+    assert "its input" not in again.err
+    assert connectomes(out) == kept
 
 
 def test_a_run_in_which_nothing_passes_the_limits_is_no_success(exact_demo, tmp_path):
@@ -314,9 +320,11 @@ def test_a_report_of_results_that_are_not_there_is_refused(listed, tmp_path):
     assert "There are: other." in found.err
 
 
-def test_two_ways_of_cleaning_make_no_cohort(exact_demo, outputs):
-    words = (*ATLAS, *PLAIN, "--transforms", "power", "fisher_z", "--participant-label", "02")
-    assert run(exact_demo[0], outputs, "participant", *words, "--fd-thresh", "5", "--replace").code == 0
+def test_two_ways_of_cleaning_make_no_cohort_in_folders_that_are_joined(exact_demo, outputs, tmp_path):
+    words = (*PLAINLY, "--participant-label", "02", "--fd-thresh", "5")
+    assert run(exact_demo[0], tmp_path / "other", "participant", *words).code == 0
+    for folder in ("sub-02", "logs/status"):
+        shutil.copytree(tmp_path / "other" / folder, outputs / folder, dirs_exist_ok=True)
     found = run(exact_demo[0], outputs, "group", "--analyses", "check")
     assert found.code == 3
     assert "were cleaned otherwise (--fd-thresh 0.0, now 5.0)" in found.err

@@ -241,7 +241,6 @@ def test_a_file_in_the_place_of_a_folder_is_named(tmp_path):
 
 @pytest.mark.parametrize("spelling", ["xcp_d", "xcpd", "XCP-D"])
 def test_a_program_is_known_by_each_of_its_spellings(spelling):
-    assert parse_settings([*BASE, "--config-file", spelling]).method.convention == "xcp_d"
     sources = ["-d", f"{spelling}=/data/a=b", "fmriprep=/x"]
     assert parse_settings([*BASE[:-1], "group", *sources]).inputs.derivatives == ("xcpd=/data/a=b", "fmriprep=/x")
     assert parse_settings([*BASE, *sources]).inputs.derivatives == tuple(sources[1:])

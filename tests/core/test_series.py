@@ -9,7 +9,6 @@ from scipy.signal import butter, detrend, filtfilt, iirnotch, sosfiltfilt
 
 from fcpower_bids.core.series import (
     LONGEST_SPLINE,
-    OURS,
     band_leakage,
     butterworth,
     censor_mask,
@@ -195,9 +194,7 @@ def test_equals_nilearn_where_nothing_is_censored(padding, high_pass, low_pass, 
         series.copy(), confounds=confounds, detrend=high_pass is not None, standardize="zscore_sample", t_r=2.0,
         high_pass=high_pass, low_pass=low_pass, butterworth__order=2, **pad,
     )  # fmt: skip
-    ours = clean_series(
-        series, confounds, EVERYTHING, 2.0, high_pass, low_pass, convention=OURS._replace(padding=padding)
-    )
+    ours = clean_series(series, confounds, EVERYTHING, 2.0, high_pass, low_pass, padding=padding)
     np.testing.assert_allclose(ours.series, expected, atol=1e-6)
 
 

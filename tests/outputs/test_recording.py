@@ -51,37 +51,6 @@ def results(tmp_path):
     return Results(recording, (ATLAS,), settings.method, datasets, cleaning, [series], [found], [{}])
 
 
-def test_a_run_under_another_atlas_keeps_the_quality_of_the_first(results, tmp_path):
-    """The group level reads motion and damage of a recording there, for every atlas whose FC is there."""
-    output, other = tmp_path / "out", replace(ATLAS, entities=(("atlas", "Other"), ("scale", "5")))
-    finish_recording(output, results, "mark")
-    (table,) = output.rglob("*_qc.tsv")
-    first = table.read_text().splitlines()
-    finish_recording(output, replace(results, atlases=(other,)), "mark")
-    both = table.read_text().splitlines()
-    assert both[0] == first[0]
-    assert both[1] == first[1].replace(ATLAS.name, other.name)
-    assert both[2:] == first[1:]
-    for fc in output.rglob(f"*{ATLAS.name}*_relmat.*"):
-        fc.unlink()
-    finish_recording(output, replace(results, atlases=(other,)), "mark")
-    assert table.read_text().splitlines() == both[:2]
-
-
-def test_transforms_of_another_connectome_go_with_it_and_those_of_the_same_stay(results, tmp_path):
-    output = tmp_path / "out"
-    finish_recording(output, results, "mark")
-    (found,) = results.connectomes
-    alone = {"fc": found["fc"], "power": found["power"]}
-    finish_recording(output, replace(results, connectomes=[alone]), "other transforms")
-    assert list(output.rglob("*desc-logeuclidean_relmat.tsv"))
-    otherwise = {**alone, "fc": (np.round(found["fc"][0], 3), found["fc"][1])}
-    status = finish_recording(output, replace(results, connectomes=[otherwise]), "other cleaning")
-    assert not list(output.rglob("*desc-logeuclidean_relmat.*"))
-    there = {path.relative_to(output).as_posix() for path in output.rglob("*_relmat.*")}
-    assert there == {name for name in status.outputs if "_relmat" in name}
-
-
 def test_an_embedding_goes_with_the_connectome_of_its_series(results, tmp_path):
     output, own = tmp_path / "out", [{"fbert": (np.ones(3), {})}]
     finish_recording(output, replace(results, embeddings=own), "mark")

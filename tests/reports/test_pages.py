@@ -330,7 +330,6 @@ OTHER = {
     "low_pass": 0.1,
     "filter_order": 5,
     "padding": "constant",
-    "convention": "xcp_d",
     "head_radius": "35",
     "motion_filter_type": "lp",
     "band_stop_min": 10.0,

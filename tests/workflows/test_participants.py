@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections import Counter, namedtuple
-from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -20,10 +18,8 @@ from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import ModelCard, save_checkpoint
 from fcpower_bids.encoders.fbert import FBert, FBertConfig
 from fcpower_bids.errors import RecordingError
-from fcpower_bids.imaging import streaming
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.interfaces.nodes import Step, Transform
-from fcpower_bids.outputs import status
 from fcpower_bids.outputs.status import read_status, write_status_table
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.records import Recording
@@ -145,145 +141,35 @@ def test_a_disk_that_is_too_small_is_known_before_the_start(exact_demo, tmp_path
     assert re.search(r"will need at least .* GB, but only 0\.0 GB are free", found.err)
 
 
-SESSIONS, VOLUMES = 2, 90
-READ = 1 + VOLUMES
-"""Volumes of one pass, and the look at the first that comes before it."""
 WITHIN = ("--atlas", "builtin", "--strategy", "none", "--transforms", "power", "log_euclidean")
 WITHIN += ("--eigenvalue-floor", "0.001")
-ENCODED = ("--encoder", "random-init")
-WITHOUT_ENCODER = {"parcellate", "bandpass", "connectivity", "power", "transforms", "sink"}
 
 
-@pytest.fixture
-def counted(monkeypatch, tmp_path):
-    """Run the command with all nodes in this process and without pages; return how often what was done."""
+def test_what_is_finished_is_not_read_again_and_what_was_left_of_it_is_never_read(tmp_path, monkeypatch):
+    make_dataset(folder := tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=2, volumes=90))
     done: Counter[str] = Counter()
-    fill, run_interface = streaming.fill, Step._run_interface
-
-    def count_volume(stream, values):
-        done["volumes"] += 1
-        return fill(stream, values)
+    run_interface = Step._run_interface
 
     def count_node(self, runtime):
         done["transforms" if type(self) is Transform else type(self).__name__.lower()] += 1
         return run_interface(self, runtime)
 
-    monkeypatch.setattr(streaming, "fill", count_volume)
     monkeypatch.setattr(Step, "_run_interface", count_node)
     monkeypatch.setattr(participant, "_report", lambda *_, **__: None)
     (here := tmp_path / "here.yml").write_text("plugin: Linear\n")
 
-    def run(*arguments):
+    def counted(*options):
         done.clear()
-        found = run_app(*arguments, "--use-plugin", here)
-        assert found.code == 0, found.err
+        found = run_app(folder, tmp_path / "out", *WITHIN, "--debug", "--use-plugin", here, *options)
         assert set(found.states().values()) == {"done"}, found.err
         return dict(done)
 
-    return run
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory):
-    """One participant with a few sessions of tiny images."""
-    folder = tmp_path_factory.mktemp("dataset") / "in"
-    make_dataset(folder, DemoDesign.tiny(subjects=1, sessions=SESSIONS, volumes=VOLUMES))
-    return folder
-
-
-def test_what_is_finished_is_not_read_again(dataset, tmp_path, counted):
-    out, once = tmp_path / "out", {**dict.fromkeys(WITHOUT_ENCODER, SESSIONS), "volumes": SESSIONS * READ}
-    assert counted(dataset, out, *WITHIN) == once
-    assert counted(dataset, out, *WITHIN) == {}
-    assert counted(dataset, out, *WITHIN, "--alpha", "0.5") == once
-    assert counted(dataset, out, *WITHIN, *ENCODED) == {**once, "embed": SESSIONS}
-
-
-def replaced(pattern: str) -> Callable[[Path, pytest.MonkeyPatch], tuple[str, ...]]:
-    """Another file of the same content."""
-
-    def write_again(folder: Path, _: pytest.MonkeyPatch) -> tuple[str, ...]:
-        (path,) = (folder / "in").rglob(f"sub-01_ses-a_{pattern}")
-        path.write_bytes(path.read_bytes())
-        return ()
-
-    return write_again
-
-
-def one_more_atlas(folder: Path, _: pytest.MonkeyPatch) -> tuple[str, ...]:
-    """The same label image under another name."""
-    image = builtin_atlas("MNI152NLin2009cAsym", folder / "atlases").image
-    shutil.copy(image, folder / "mine.nii.gz")
-    shutil.copy(image.with_name(image.name.replace(".nii.gz", ".tsv")), folder / "mine.tsv")
-    return ("--atlas", str(folder / "mine.nii.gz"))
-
-
-def another_name(folder: Path, _: pytest.MonkeyPatch) -> tuple[str, ...]:
-    path = folder / "in" / "dataset_description.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"DatasetDOI": "10.1/another"}))
-    return ()
-
-
-def another_version(_: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    for module in (participant, status):
-        patch.setattr(module, "__version__", "9.9")
-    return ()
-
-
-CHANGES: dict[str, tuple[str, ...] | Callable[[Path, pytest.MonkeyPatch], tuple[str, ...]]] = {
-    "nothing": (),
-    "--alpha": ("--alpha", "0.5"),
-    "--transforms": ("--transforms", "fisher_z"),
-    "another name of the dataset": another_name,
-    "--strategy": ("--strategy", "simple"),
-    "--min-time": ("--min-time", "100"),
-    "another confounds table": replaced("*_timeseries.tsv"),
-    "--atlas": one_more_atlas,
-    "a replaced series": replaced("*_bold.nii.gz"),
-    "a replaced mask": replaced("*_mask.nii.gz"),
-    "another version": another_version,
-}
-
-
-NODES = {*WITHOUT_ENCODER, "embed"}
-AGAIN: dict[str, set[str]] = {
-    "nothing": set(),
-    "--alpha": {"power", "sink"},
-    "--transforms": {"transforms", "sink"},
-    "another name of the dataset": {"embed", "sink"},
-}
-"""What runs again; of all other changes everything but the reading of the volumes."""
-READ_AGAIN = {"--atlas", "a replaced series", "a replaced mask", "another version"}
-"""Changes after which the volumes are read again."""
-
-
-@pytest.fixture(scope="module")
-def finished(dataset, tmp_path_factory):
-    """A function that gives one recording, and the nodes that a run of it has left."""
-    folder = tmp_path_factory.mktemp("finished")
-    for path in (*dataset.rglob("*ses-a_*"), *dataset.rglob("dataset_description.json")):
-        (copy := folder / "run" / "in" / path.relative_to(dataset)).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(path, copy)
-    options = (*WITHIN, *ENCODED, "--debug", "--nprocs", "1")
-    assert run_app(folder / "run" / "in", folder / "run" / "nodes", *options).code == 0
-    shutil.copytree(folder / "run", folder / "kept")
-
-    def restore() -> Path:
-        shutil.rmtree(folder / "run")
-        return shutil.copytree(folder / "kept", folder / "run")  # times are kept, and so are the paths
-
-    return restore
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_what_runs_again_is_what_the_table_says(finished, counted, monkeypatch, change):
-    volumes = change in READ_AGAIN
-    runs = NODES if volumes else AGAIN.get(change, NODES - {"parcellate"})
-    folder, options = finished(), CHANGES[change]
-    given = options(folder, monkeypatch) if callable(options) else options
-    expected = {"volumes": READ} if volumes else {}
-    nodes = counted(folder / "in", folder / "nodes", *WITHIN, *ENCODED, "--debug", "--replace", *given)
-    assert nodes == {**dict.fromkeys(runs, 1), **expected}
+    once = dict.fromkeys(("parcellate", "bandpass", "connectivity", "power", "transforms", "sink"), 2)
+    assert counted() == once
+    assert counted() == {}
+    for path in (tmp_path / "out" / "work").rglob("*.npz"):
+        path.write_bytes(b"damaged")
+    assert counted("--alpha", "0.5", "--replace") == once
 
 
 CHOSEN = [field.name for field in fields(Method) if field.metadata.get("section") in METHOD_SECTIONS]
