@@ -13,6 +13,7 @@ from fcpower_bids.core.data_checks import (
     repeated_extremes,
 )
 from fcpower_bids.core.plausibility import (
+    find_copies,
     find_stray,
     gain_step,
     times_of_cosines,
@@ -102,6 +103,30 @@ def test_sound_series_are_not_accused(kind):
             assert not found.volumes.any()
             assert not found.parcels.any()
             assert gain_step(series, np.arange(len(series)) >= 2)[0] < 0.05
+
+
+def test_copies_are_found_wherever_they_are_and_the_first_is_kept():
+    series = draw(0)
+    series[[50, 51, 120]] = series[20] + 1e-9
+    assert np.flatnonzero(find_copies(series)).tolist() == [50, 51, 120]
+    assert find_copies(np.ones((5, 3))).tolist() == [False, True, True, True, True]
+
+
+def test_each_fault_is_of_its_kind():
+    series = draw(1)
+    series[30] = 0.0
+    series[31] = series[10]
+    series[40, 5] *= 3
+    series[60] *= 1.5
+    series[80:, 7] = 0.1 * series[80:, 7]
+    series[100:130, 8] = series[100, 8]
+    farthest = np.full(T, 500.0)
+    farthest[90] = 1e7
+    found = find_stray(series, farthest)
+    assert np.flatnonzero(found.empty).tolist() == [30]
+    assert np.flatnonzero(found.copied).tolist() == [31]
+    assert np.flatnonzero(found.stray).tolist() == [40, 60, 90]
+    assert np.flatnonzero(found.parcels).tolist() == [7, 8]
 
 
 @pytest.mark.parametrize("size", [-0.06, 0.3])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from fcpower_bids.core.differences import (
     adjust_p_values,
     corrected_resampled_t,
     permutation_p_value,
+    sign_flip_p_value,
     subject_bootstrap,
 )
 from fcpower_bids.core.identification import (
@@ -238,6 +240,15 @@ def test_p_value_counts_the_observed_statistic_and_ties():
     assert permutation_p_value(0.1 + 0.2, null) == 2 / 5
     with pytest.raises(ValueError, match="not a number"):
         permutation_p_value(np.nan, null)
+
+
+@pytest.mark.parametrize(
+    "values", [[1, 1, 1, -1], [2, 1, 0, -1, 2], [0.5, 1 / 3, -1, 1, 2], [1.0], [0.1234567, 2.7, -1]]
+)
+def test_all_flips_by_hand(values):
+    sums = [abs(np.dot(signs, values)) for signs in product((-1, 1), repeat=len(values))]
+    exact = np.mean(np.array(sums) >= abs(sum(values)) - 1e-9)
+    assert sign_flip_p_value(values, n_flips=40_000) == pytest.approx(exact, abs=0.01 if 0.1234567 in values else 1e-12)
 
 
 def test_the_papers_ceiling():
