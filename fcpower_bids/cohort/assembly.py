@@ -181,7 +181,7 @@ def _read_reference(parcels: Sequence[str], path: Path | None) -> FloatArray | N
         edges = vectorise_edges(correlations_from(matrix[np.ix_(place, place)]), weighted=False)
         if np.isnan(edges).any():
             raise Unfit("a parcel has no value")
-        return edges
+        return np.asarray(edges, dtype=float)
     except (Unfit, IndexError) as error:
         raise DatasetError(f"tangent_reference {path} is no mean of correlations: {error}.") from error
 
@@ -276,8 +276,6 @@ def _columns_of(phenotypes: Phenotypes, people: Collection[str], settings: Group
 
 ROLES = ("test", "train", "excluded")
 KEYS = ["repeat", "fold"]
-LABELS = {key: f"{key}_label" for key in KEYS}
-"""Columns of ``group/folds.tsv`` that keep what an earlier file called them."""
 
 
 def load_folds(settings: Group, people: Collection[str]) -> tuple[pd.DataFrame | None, list[str]]:
@@ -316,8 +314,7 @@ def _roles(table: pd.DataFrame, path: Path) -> pd.DataFrame:
         raise DatasetError(f"{path} has the role '{wrong.iloc[0]}'. Roles are {', '.join(ROLES)}.")
     inner = pd.to_numeric(table["inner_fold"], errors="coerce") if "inner_fold" in table.columns else -1
     ranks = [table[key].map(_ranks(table[key])) for key in reversed(KEYS)]
-    named = {key: table[label] for key, label in LABELS.items() if label in table.columns}
-    frame = table.assign(inner_fold=inner, **named)[[*KEYS, PERSON_ID, "role", "inner_fold"]]
+    frame = table.assign(inner_fold=inner)[[*KEYS, PERSON_ID, "role", "inner_fold"]]
     return frame.iloc[np.lexsort(ranks)].fillna({"inner_fold": -1}).astype({"inner_fold": int})
 
 

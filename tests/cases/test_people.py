@@ -117,8 +117,8 @@ def test_08_targets_folds_and_decisions_mean_the_same_people(people, first):
     quick = ("--inner-folds", 2, "--permutations", 0, "--min-time", 0, "--nprocs", 1)
     assert group(people, *PREDICT, "--targets", "age", *options, quick=quick) == 0
     assert observed(people, "age") == pytest.approx(dict(zip(PEOPLE[1:], AGES[1:], strict=True)))
-    tested = read(people, "folds").query("role == 'test'").set_index("participant_id")["fold_label"]
-    assert tested.to_dict() == dict(zip(PEOPLE[1:], folds[1:], strict=True))
+    tested = read(people, "folds").query("role == 'test'").set_index("participant_id")["fold"]
+    assert (tested + 1).to_dict() == dict(zip(PEOPLE[1:], folds[1:], strict=True))
 
 
 def test_08_a_code_is_missing_where_it_is_declared(people):
