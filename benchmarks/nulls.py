@@ -51,7 +51,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "identification_comparisons": ("ci_low", "p_people", "p_mcnemar", "p_holm"),
     "qcfc": ("p", "q"),
     "qcfc_summary": ("p_all",),
-    "edges": ("ci_low", "p", "p_permutation", "p_family_wise", "q"),
+    "edges": ("p", "p_permutation", "p_family_wise", "q"),
     "edges_components": ("p_extent",),
     "edges_summary": ("p_family_wise", "p_max", "p_component"),
 }

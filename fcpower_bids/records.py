@@ -221,7 +221,7 @@ class Cohort:
     # ``inner_fold`` (-1 where it is to be drawn)
     folds: pd.DataFrame | None = None
     atlas: str = ""  # name of the parcellation, as files have it; empty where there are no files
-    reference: np.ndarray | None = None  # (P(P-1)/2,): mean FC of the recordings of ``tangent_reference``
+    reference: np.ndarray | None = None  # (P(P-1)/2,): mean FC of other people, of ``tangent_reference``
     # how the series were cleaned, by their sidecars; empty where these do not say it
     cleaning: Mapping[str, Any] = field(default_factory=dict)
 

@@ -236,7 +236,12 @@ def choose_sizes(study: Study, as_far: bool = False) -> tuple[int, ...]:
     """
     preset, asked = study.preset, study.settings.group.sample_sizes
     if study.settings.group.subsamples:
-        if study.settings.group.stratify or study.labels or study.held_out or preset.splits != "random":
+        if (
+            study.settings.group.stratify
+            or study.cohort.folds is not None
+            or study.held_out
+            or preset.splits != "random"
+        ):
             raise Unfit(
                 "subsamples draws random folds; it does not go with stratify, held-out sites, folds from a file, or "
                 "the folds of CBIG."

@@ -22,7 +22,6 @@ STEPS = 50
 """Of Newton's iteration for the inverse of the trigamma function, which needs fewer than ten."""
 LEAST_EXCESS = 1e-6
 """Variance of log ratios between edges that is none: all edges have one ratio."""
-LEVEL = 0.95
 ROUNDING = 1e-10
 """Share of its length below which what is left of a column is nothing but rounding."""
 FEWEST_DF = 3
@@ -240,23 +239,6 @@ class EdgeModel:
         return r, rests
 
 
-def partial_correlation(statistic: Statistic, model: EdgeModel) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Partial correlation (E,) of edge and target given the covariates, with its 95 % interval by Fisher's z."""
-    t, df = statistic.t * statistic.spread, model.df
-    r = t / np.sqrt(t**2 + df)
-    z, wide = np.arctanh(np.clip(r, -1 + 1e-15, 1 - 1e-15)), special.stdtrit(statistic.df, (1 + LEVEL) / 2)
-    wide *= statistic.spread / special.stdtrit(df, (1 + LEVEL) / 2)
-    half = wide * special.ndtri((1 + LEVEL) / 2) / np.sqrt(df - 1)
-    return r, np.tanh(z - half), np.tanh(z + half)
-
-
-def cohens_d(statistic: Statistic, model: EdgeModel) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Difference d (E,) of two classes given the covariates, with its 95 % interval by the noncentral t."""
-    per_t = statistic.spread / model.length
-    low, high = (special.nctdtrinc(statistic.df, (1 + sign * LEVEL) / 2, statistic.t) * per_t for sign in (1, -1))
-    return statistic.t * per_t, low, high
-
-
 def comparable_t(t: FloatArray, df: FloatArray, common: int) -> FloatArray:
     """Bring t to common degrees of freedom: as far in the tail there (Wallace 1959, in closed form)."""
     ratio = ((8 * df + 1) / (8 * df + 3)) ** 2 * (df * ((8 * common + 3) / (8 * common + 1)) ** 2 / common)
@@ -318,10 +300,10 @@ class EdgeTests:
     q: FloatArray  # false discovery rate, against the t of all edges in all permutations; of `p` without permutations
     p_permutation: FloatArray  # two-sided, of the edge by itself; NaN without permutations, as the next
     p_family_wise: FloatArray  # against the largest |t| of all edges
-    inflation: FloatArray  # spread of the permuted t over the one that Student's t has: above 1 if relatives are alike
     above: Rows  # (m,): edges with |t| above the threshold
     components: Components  # the networks that these form, stronger (graph 1) and weaker ones (graph 0) apart
     largest: FloatArray  # (B,): largest |t| of each permutation
+    strength: FloatArray  # (B,): mean over edges of the squared partial correlation of each permutation
     extents: FloatArray  # (B,): extent of the largest network of each permutation, of either sign
 
     @property
@@ -336,8 +318,8 @@ def permute_edges(
     """Fit the model to every edge (n, E), and again after each permutation (B, n); each edge is read once."""
     n_edges, n_orders = features.shape[1], len(orders)
     n_parcels = round((1 + np.sqrt(1 + 8 * n_edges)) / 2)
-    t, df, spread, size, slope, exceeding, squares = np.zeros((7, n_edges))
-    largest, pooled = np.zeros(n_orders), PooledNull(LARGEST)
+    t, df, spread, size, slope, exceeding = np.zeros((6, n_edges))
+    largest, strength, pooled = np.zeros(n_orders), np.zeros(n_orders), PooledNull(LARGEST)
     observed, permuted = list[Above](), list[Above]()
     if n_edges <= SAMPLE:
         sample = np.asarray(features[:, :], dtype=float)
@@ -367,16 +349,15 @@ def permute_edges(
             block = model.permuted_t(residuals, orders[rows], permuted_shrinkage)
             permuted.append(_find_above(block, threshold, rows.start, start))
             np.abs(block, out=block)
-            squares[columns] += np.einsum("be,be->e", block, block)
             exceeding[columns] += (block >= TIES * np.abs(size[columns])).sum(axis=0)
             np.maximum(largest[rows], block.max(axis=1, initial=0.0), out=largest[rows])
+            strength[rows] += (block**2 / (block**2 + model.df)).sum(axis=1)
             pooled.add(block[:, residuals.any(axis=0)])
     known, p = np.isfinite(t), np.asarray(2 * special.stdtr(df, -np.abs(t)))
     above, components = _join_above(observed, n_parcels)
     null, nothing = _join_above(permuted, n_parcels)[1] if n_orders else components, np.full(n_edges, np.nan)
     extents = np.zeros(2 * (n_orders or 1))
     np.maximum.at(extents, null.graph, null.extent)
-    inflation = np.sqrt(squares / max(n_orders, 1) * (model.df - 2) / model.df)
     return EdgeTests(
         statistic=Statistic(t, df, spread),
         size=size,
@@ -385,10 +366,10 @@ def permute_edges(
         q=false_discovery_rates(pooled.p(size) if n_orders else p),
         p_permutation=np.where(known, (1 + exceeding) / (1 + n_orders), np.nan) if n_orders else nothing,
         p_family_wise=np.where(known, p_of_largest(np.abs(size), largest), np.nan),
-        inflation=inflation if n_orders else nothing,
         above=above,
         components=components,
         largest=largest,
+        strength=strength / max(known.sum(), 1),
         extents=extents.reshape(-1, 2).max(axis=1)[:n_orders],
     )
 

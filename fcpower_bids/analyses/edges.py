@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,7 @@ from fcpower_bids.analyses.edge_model import (
     SAMPLE,
     EdgeModel,
     EdgeTests,
-    Statistic,
-    cohens_d,
     p_of_largest,
-    partial_correlation,
     permute_edges,
 )
 from fcpower_bids.analyses.features import FC, FC_POWER, build_representations, encoder_of, expand_names
@@ -28,25 +24,18 @@ from fcpower_bids.analyses.study import Exchange, describe_people, plan_exchange
 from fcpower_bids.analyses.targets import choose_people, choose_targets
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.differences import largest_of_permutations
-from fcpower_bids.core.edges import rebuild_matrix
 from fcpower_bids.errors import Unfit
 from fcpower_bids.parallel import say, track
-from fcpower_bids.records import Cohort, Table
+from fcpower_bids.records import Blocks, Cohort, Table
 from fcpower_bids.resources import available_bytes
-from fcpower_bids.schema import TABLES, Column
+from fcpower_bids.schema import TABLES, TableSpec
 from fcpower_bids.settings import Settings
 
-STRONGEST = 100
-"""So many edges of each target and representation are listed whatever their p."""
 R, D = "r", "d"
 STRONGER, WEAKER = "stronger", "weaker"
-LABELS = ("t", "slope", "p")
-"""Of the matrices."""
 SIGNIFICANT = 0.05
 FEWEST_EDGES = 2
 """A network of edges has so many at least."""
-MOST_CELLS = 10_000_000
-"""Above so many numbers (60 matrices of 400 parcels) the matrices are left out."""
 PERMUTATIONS = 1000
 """Taken where no number is asked for."""
 THRESHOLD_P = 0.001
@@ -54,7 +43,6 @@ THRESHOLD_P = 0.001
 SPECS = EDGES, COMPONENTS, NULL, SUMMARY = tuple(
     TABLES[f"edges{part}"] for part in ("", "_components", "_null", "_summary")
 )
-MATRIX = TABLES["edges_LABEL_target-TARGET-REPRESENTATION"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,20 +58,15 @@ class Question:
     smallest_p: float  # least p of these permutations
     related: bool  # whether there are families
 
-    def effect(self, statistic: Statistic) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Effect of each t, and the limits of its interval."""
-        return (partial_correlation if self.positive is None else cohens_d)(statistic, self.model)
+    @property
+    def measure(self) -> str:
+        """Partial correlation, or the difference of two classes in standard deviations."""
+        return R if self.positive is None else D
 
-    def columns(self, tests: EdgeTests) -> dict[str, Any]:
-        """Effect, t and p of edges, or of pairs of networks."""
-        statistic, p = tests.statistic, tests.p
-        if self.related:  # relatives are alike: the spread of the permutations stands for that of chance
-            statistic = replace(statistic, t=statistic.t / tests.inflation, spread=statistic.spread * tests.inflation)
-            p = np.full(p.shape, np.nan)
-        effect = dict(zip(("effect", "ci_low", "ci_high"), self.effect(statistic), strict=True))
-        columns = {"measure": R if self.positive is None else D, **effect, "t": tests.t}
-        columns |= {"df": tests.statistic.df, "p": p}
-        return columns | {"p_permutation": tests.p_permutation, "p_family_wise": tests.p_family_wise}
+    def effect(self, tests: EdgeTests) -> FloatArray:
+        """Effect of every edge (E,), given the covariates."""
+        t = tests.t * tests.statistic.spread
+        return np.asarray(t / np.sqrt(t**2 + self.model.df) if self.positive is None else t / self.model.length)
 
 
 def prepare(cohort: Cohort, settings: Settings) -> tuple[tuple[str, ...], Exchange, list[Question], list[str]]:
@@ -134,10 +117,8 @@ def analyse_edges(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     facts = _facts(cohort, exchange, questions, settings) | ({"LeftOut": " ".join(refused)} if refused else {})
     for sentence in refused:
         say(f"edges: {sentence}", settings)
-    too_many = len(questions) * len(names) * len(LABELS) * len(cohort.parcels) ** 2 > MOST_CELLS
     frames: dict[str, list[list[pd.DataFrame]]] = {spec.name: [[] for _ in questions] for spec in SPECS}
     largest: list[list[FloatArray]] = [[] for _ in questions]
-    matrices: dict[str, Table] = {}
     for representation in build_representations(cohort, exchange.people.scans, names, settings):
         features = representation.features()
         for place, asked in enumerate(track(questions, f"permutations of edges ({representation.name})", settings)):
@@ -147,10 +128,6 @@ def analyse_edges(cohort: Cohort, settings: Settings) -> dict[str, Table]:
             largest[place].append(tests.largest)
             for name, frame in describe_edges(asked, tests, representation.weight, cohort).items():
                 frames[name][place].append(frame.assign(target=asked.target, representation=representation.name))
-            if not too_many:
-                matrices |= matrices_of(
-                    asked.target, representation.name, tests, representation.weight, cohort.parcels, facts
-                )
     for of_target, maxima in zip(frames[SUMMARY.name], largest, strict=True):
         of_all = np.max(maxima, axis=0)  # of all representations
         for row in of_target:
@@ -158,23 +135,29 @@ def analyse_edges(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     tables = {}
     for spec in SPECS:
         if parts := [frame for of_target in frames[spec.name] for frame in of_target]:
-            tables[spec.name] = Table(pd.concat(parts, ignore_index=True)[list(spec.columns)], spec, facts)
-    listed = tables[EDGES.name]
-    more: dict[str, Any] = {}
-    if cohort.centroids is not None:  # where the parcels of the listed edges are, for who draws them
-        there = {*listed.frame["parcel_a"], *listed.frame["parcel_b"]}
+            rows = Blocks(partial(name_edges, parts, spec, cohort), sum(map(len, parts)))
+            tables[spec.name] = Table(rows, spec, facts)
+    if cohort.centroids is not None:  # for who draws edges
         places = zip(cohort.parcels, np.asarray(cohort.centroids, dtype=float).tolist(), strict=True)
-        more["Centroids"] = {name: place for name, place in places if name in there and np.isfinite(place).all()}
-    if too_many:
-        more["MatricesLeftOut"] = f"More than {MOST_CELLS:,} numbers; ask for fewer targets."
-    tables[EDGES.name] = replace(listed, facts={**facts, **more})
-    return tables | matrices
+        known = {name: place for name, place in places if np.isfinite(place).all()}
+        tables[EDGES.name] = replace(tables[EDGES.name], facts={**facts, "Centroids": known})
+    return tables
+
+
+def name_edges(frames: list[pd.DataFrame], spec: TableSpec, cohort: Cohort) -> Iterator[pd.DataFrame]:
+    """Yield the rows of a table by target and representation, with the parcels and networks of edges by name."""
+    parcels, networks = (np.array(names, dtype=object) for names in (cohort.parcels, cohort.networks))
+    for frame in frames:
+        for end, ends in zip("ab", np.triu_indices(len(parcels), 1), strict=True):
+            if "edge" in frame:
+                here = ends[frame["edge"]]
+                frame = frame.assign(**{f"parcel_{end}": parcels[here], f"network_{end}": networks[here]})
+        yield frame[list(spec.columns)]
 
 
 def describe_edges(asked: Question, tests: EdgeTests, weight: float, cohort: Cohort) -> dict[str, pd.DataFrame]:
     """Rows of every table for one target and representation; `weight` is the factor of the edges in the features."""
     first, second = np.triu_indices(len(cohort.parcels), 1)
-    parcels, networks = (np.array(names, dtype=object) for names in (cohort.parcels, cohort.networks))
     significant, size = tests.p_family_wise < SIGNIFICANT, np.nan_to_num(np.abs(tests.size), nan=-1.0)
     # Networks of edges that count as such, the largest first, and of which each edge is part, from 1.
     subnetworks = tests.components
@@ -186,14 +169,17 @@ def describe_edges(asked: Question, tests: EdgeTests, weight: float, cohort: Coh
     component = np.full(tests.t.shape, np.nan)
     component[tests.above] = number[subnetworks.label]
     p_extent = p_of_largest(subnetworks.extent, tests.extents)[ranked]
-    # All significant edges and those of significant networks, and the strongest.
     order = np.argsort(-size, kind="stable")
-    p_of_edge = np.append(p_extent, np.nan)[np.nan_to_num(component, nan=len(p_extent) + 1).astype(int) - 1]
-    listed = significant | (tests.q < SIGNIFICANT) | (p_of_edge < SIGNIFICANT)
-    listed[order[:STRONGEST]] = True
-    ends = {"parcel_a": parcels[first], "parcel_b": parcels[second]}
-    ends |= {"network_a": networks[first], "network_b": networks[second], "slope": tests.slope / weight}
-    edges = pd.DataFrame(asked.columns(tests) | {"q": tests.q, "component": component} | ends)
+    order = order[size[order] >= 0]
+    edges: dict[str, Any] = {
+        "slope": tests.slope / weight,
+        "effect": asked.effect(tests),
+        "t": tests.t,
+        "df": tests.statistic.df,
+    }
+    edges["p"] = np.full(tests.p.shape, np.nan) if asked.related else tests.p  # relatives are alike
+    edges |= {"p_permutation": tests.p_permutation, "p_family_wise": tests.p_family_wise, "q": tests.q}
+    edges |= {"component": component, "edge": np.arange(size.size)}
     members = np.column_stack([first, second])[tests.above]
     components = {
         "component": numbers,
@@ -221,38 +207,18 @@ def describe_edges(asked: Question, tests: EdgeTests, weight: float, cohort: Coh
         "p_family_wise": tests.p_family_wise[best],
         "largest": np.abs(tests.size[best]),  # of which p_max is found when all representations are known
         "t_needed": needed if np.isfinite(needed) else np.nan,
-        "measure": edges["measure"].iloc[0],
-        "effect_largest": asked.effect(tests.statistic)[0][best],
+        "measure": asked.measure,
+        "effect_largest": edges["effect"][best],
         "threshold": asked.threshold,
         "n_components": len(ranked),
         "p_component": p_extent.min() if len(ranked) else np.nan,
     }
     return {
-        EDGES.name: edges.iloc[order[listed[order] & (size[order] >= 0)]],
+        EDGES.name: pd.DataFrame(edges).iloc[order].assign(measure=asked.measure),
         COMPONENTS.name: pd.DataFrame(components),
         NULL.name: pd.DataFrame(null),
         SUMMARY.name: pd.DataFrame([summary]),
     }
-
-
-def matrices_of(
-    target: str, representation: str, tests: EdgeTests, weight: float, parcels: Sequence[str], facts: Mapping[str, Any]
-) -> dict[str, Table]:
-    """Return t, slope and corrected p of all edges as symmetric matrices (P, P); ``n/a`` on the diagonal."""
-    columns = {name: Column(name, f"Edge with {name}") for name in parcels}
-    spec = replace(MATRIX, columns={"Node": MATRIX.columns["Node"], **columns})
-    wanted = f"{target}-{representation}".replace("_", "-")
-    stem = re.sub(r"[^A-Za-z0-9]+", "-", wanted).strip("-")
-    if stem != wanted:  # two names could become one
-        stem = f"{stem}-{hashlib.sha256(wanted.encode()).hexdigest()[:6]}"
-    values = dict(zip(LABELS, (tests.t, tests.slope / weight, tests.p_family_wise), strict=True))
-    tables = {}
-    for label, edges in values.items():
-        frame = pd.DataFrame(rebuild_matrix(edges, diagonal=float("nan"), weighted=False), columns=list(parcels))
-        frame.insert(0, "Node", list(parcels))
-        about = {"Target": target, "Representation": representation, "Statistic": label, **facts}
-        tables[f"edges_{label}_target-{stem}"] = Table(frame, spec, about)
-    return tables
 
 
 def _facts(cohort: Cohort, exchange: Exchange, questions: list[Question], settings: Settings) -> dict[str, Any]:
@@ -295,7 +261,6 @@ def _facts(cohort: Cohort, exchange: Exchange, questions: list[Question], settin
             question.target: question.positive for question in questions if question.positive is not None
         },
         "Covariates": list(covariates),
-        "ListedEdges": f"All significant ones, and the {STRONGEST} with the largest |t|.",
         **exchange.facts([question.target for question in questions], covariates),
         **describe_people(cohort, exchange.people, settings),
     }

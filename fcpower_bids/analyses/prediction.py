@@ -98,16 +98,13 @@ def tabulate_people(study: Study, results: Results, facts: Mapping[str, Any]) ->
 
 def tabulate_folds(study: Study, facts: Mapping[str, Any]) -> Table:
     """Return ``folds``, made fold by fold."""
-    names, labels, spec = np.array(study.people.names, dtype=object), study.labels, TABLES["folds"]
-    named = any(tuple(map(str, numbers)) != label for numbers, label in labels.items())
+    names, spec = np.array(study.people.names, dtype=object), TABLES["folds"]
 
     def frames() -> Iterator[pd.DataFrame]:
         for fold in study.folds:
             frame = pd.DataFrame(folds_table([fold], len(names)))
             frame["participant_id"] = names[frame.pop("row").to_numpy()]
-            if named:
-                frame["repeat_label"], frame["fold_label"] = labels[fold.repeat, fold.fold]
-            yield frame[[key for key in spec.columns if key in frame]]
+            yield frame[list(spec.columns)]
 
     return Table(Blocks(frames, len(names) * len(study.folds)), spec, facts)
 

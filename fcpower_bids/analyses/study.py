@@ -73,8 +73,6 @@ class Study:
     targets: list[Target]
     exchange: Exchange  # who may change places
     folds: tuple[Fold, ...]
-    # labels of repeat and fold in a file; empty where folds are drawn
-    labels: Mapping[tuple[int, int], tuple[str, str]]
     held_out: str | None  # the column of sites no one of which both trains and tests in any fold
 
     @property
@@ -206,7 +204,7 @@ def open_study(cohort: Cohort, settings: Settings, harmonises: bool = False) -> 
             f"{FEWEST_PEOPLE} name --targets to have them predicted."
         )
     targets = choose_targets(people.phenotypes, settings.group, cohort.targets or None, preset.covariates)
-    exchange, labels = plan_exchange(cohort, people, settings), dict[tuple[int, int], tuple[str, str]]()
+    exchange = plan_exchange(cohort, people, settings)
     if cohort.folds is None:
         folds = _draw_folds(people, settings, preset, targets)
         held_out = group.site_column if group.sites == HOLD_OUT else None
@@ -216,7 +214,7 @@ def open_study(cohort: Cohort, settings: Settings, harmonises: bool = False) -> 
         }
         held_out = held_out_column(cohort.folds, by_person)
         sites = None if held_out is None or not preset.inner_by_site else exchange.columns[held_out]
-        folds, labels = _brought_folds(cohort, people, preset, settings.method.random_seed, sites)
+        folds = _brought_folds(cohort, people, preset, settings.method.random_seed, sites)
     for target in targets:
         known = target.known
         for fold in folds:
@@ -233,7 +231,7 @@ def open_study(cohort: Cohort, settings: Settings, harmonises: bool = False) -> 
                 "that train one of the folds, so nothing is left to predict. Name fewer --covariates, or leave this "
                 "target out."
             )
-    return Study(cohort, settings, preset, people, targets, exchange, folds, labels, held_out)
+    return Study(cohort, settings, preset, people, targets, exchange, folds, held_out)
 
 
 def resolve_preset(settings: Settings) -> PredictionPreset:
@@ -405,8 +403,8 @@ def _check_size(people: People, settings: Settings, preset: PredictionPreset) ->
 
 def _brought_folds(
     cohort: Cohort, people: People, preset: PredictionPreset, seed: int, sites: Labels | None
-) -> tuple[tuple[Fold, ...], dict[tuple[int, int], tuple[str, str]]]:
-    """Take the folds of a file, without the people who cannot take part, and their labels there. Raises Unfit.
+) -> tuple[Fold, ...]:
+    """Take the folds of a file, without the people who cannot take part. Raises Unfit.
 
     Inner folds are those of the file, where it names them (-1 for none), else those of the preset.
     """
@@ -415,8 +413,8 @@ def _brought_folds(
     brought = cohort.folds
     assert brought is not None
     rows = brought.assign(row=brought["participant_id"].map(place)).dropna(subset="row").astype({"row": int})
-    folds, labels = list[Fold](), dict[tuple[int, int], tuple[str, str]]()
-    for repeat, (of_repeat, one_repeat) in enumerate(rows.groupby("repeat", sort=False)):
+    folds = list[Fold]()
+    for repeat, (_, one_repeat) in enumerate(rows.groupby("repeat", sort=False)):
         for number, (of_fold, part) in enumerate(one_repeat.groupby("fold", sort=False)):
             test = part.loc[part["role"] == "test", "row"].to_numpy(dtype=np.intp)
             training = part.loc[part["role"] == "train"]
@@ -442,5 +440,4 @@ def _brought_folds(
             else:
                 inner = inner_folds(train, family, preset.n_inner, (seed, repeat, number + 1))
             folds.append(Fold(repeat, number, train, np.sort(test), inner))
-            labels[repeat, number] = str(of_repeat), str(of_fold)
-    return tuple(folds), labels
+    return tuple(folds)

@@ -74,7 +74,7 @@ FACTS = {
     ),
     "TangentReference": (
         "The paper's corpus reference is the mean of an external corpus: the row tangent_corpus, where "
-        "tangent_reference names outputs of other people."
+        "tangent_reference is the table of such a mean."
     ),
     "OursWhereThePaperIsSilent": (
         "Tucker keeps a quarter as many factors as parcels and half as many directions as people; factor analysis and "
@@ -96,7 +96,7 @@ def analyse_transforms(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     screen, rows, fit_transforms_on = Screen(study, FC_POWER), ScreenRows(study), study.preset.fit_transforms_on
     entries = dict(SCREEN)
     if cohort.reference is not None:
-        entries[CORPUS] = "tangent space, mean FC of the recordings of tangent_reference"
+        entries[CORPUS] = "tangent space, mean FC of tangent_reference"
     for name, words in track(entries.items(), "transforms", settings, len(entries)):
         fitted = name in GROUP_FIT
         about = {"transform": words, "fitted_to": fit_transforms_on if fitted else "n/a"}

@@ -13,7 +13,6 @@ from fcpower_bids.cohort.feature_choice import (
     check_alike,
     choose_connectomes,
     cleaning_of,
-    describe_unlike,
     would_take_part,
 )
 from fcpower_bids.cohort.inclusion import (
@@ -32,7 +31,7 @@ from fcpower_bids.cohort.inclusion import (
 from fcpower_bids.cohort.people import PERSON as PERSON_ID
 from fcpower_bids.cohort.people import Phenotypes, Scanned, load_phenotypes, match_ids, read_rows
 from fcpower_bids.cohort.phenotype_columns import Columns, describe_sets, resolve_columns, unknown_columns
-from fcpower_bids.cohort.recordings import Selected, describe_nothing_left, selected, selected_of
+from fcpower_bids.cohort.recordings import Selected, describe_nothing_left, selected_of
 from fcpower_bids.cohort.scans import (
     Run,
     assemble_edges,
@@ -45,10 +44,11 @@ from fcpower_bids.cohort.scans import (
 )
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.data_checks import COPIED, NEITHER
-from fcpower_bids.core.edges import rebuild_connectome, vectorise_edges
-from fcpower_bids.errors import DatasetError
+from fcpower_bids.core.edges import correlations_from, vectorise_edges
+from fcpower_bids.errors import DatasetError, Unfit
 from fcpower_bids.inputs.sources import drop
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
+from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.records import Cohort, label_order
 from fcpower_bids.settings import Group, Settings
 
@@ -56,8 +56,6 @@ FEWEST_MATCHED = 0.5
 """Share of the people with scans and phenotypes below which the tables are of others, or the names are wrong."""
 WITH = "with "
 """Before the name of a target: how many of the people in both have it."""
-REFERENCE_BLOCK = 256
-"""Recordings of ``tangent_reference`` in memory at a time."""
 
 
 def exclude_duplicates(
@@ -141,8 +139,7 @@ def load_cohort(settings: Settings) -> Cohort:
     repeated = zip(table["participant_id"].duplicated(keep=False), scans, strict=True)
     if not all(run.quality.volumes > 0 for is_repeated, scan in repeated if is_repeated for run in scan):
         notes.append("Of people with several scans the volumes of some are not known: all of theirs weigh the same.")
-    reference, about_reference = _read_reference(chosen, parcels, {*edges.contents}, settings)
-    notes += [*about_reference, *facts.notes, *about_folds, *about_series, *about_embeddings]
+    notes += [*facts.notes, *about_folds, *about_series, *about_embeddings]
     notes += [*phenotypes.notes, *columns.notes, *describe_sets(settings.group)]
     return Cohort(
         scans=table,
@@ -162,51 +159,31 @@ def load_cohort(settings: Settings) -> Cohort:
         notes=tuple(dict.fromkeys(notes)),
         folds=folds,
         atlas=chosen[0].atlas_name,
-        reference=reference,
+        reference=_read_reference(parcels, settings.group.tangent_reference),
         cleaning=cleaning_of(chosen),
         joined=count_people(phenotypes.frame.index, people)
         | {f"{WITH}{name}": int(columns.frame[name].notna().sum()) for name in columns.targets},
     )
 
 
-def _read_reference(
-    chosen: Sequence[Connectome], parcels: Sequence[str], contents: Collection[str], settings: Settings
-) -> tuple[FloatArray | None, list[str]]:
-    """Mean edges (E,) over the recordings of the folder of ``tangent_reference``, and notes. Raises DatasetError.
-
-    `chosen`, `contents`: the recordings of this cohort, and their digests, which must not be among them.
-    """
-    if (folder := settings.group.tangent_reference) is None:
-        return None, []
-    atlas = chosen[0].atlas_name
-    others = [connectome for connectome in selected(folder).connectomes if connectome.atlas_name == atlas]
-    if not others:
+def _read_reference(parcels: Sequence[str], path: Path | None) -> FloatArray | None:
+    """Edges (E,) of the matrix of ``tangent_reference``, among the parcels of the cohort. Raises DatasetError."""
+    if path is None:
+        return None
+    matrix, names = read_matrix(path)
+    if lacking := [name for name in parcels if name not in names]:
         raise DatasetError(
-            f"tangent_reference {folder} has no FC of {atlas}: run the participant level there with this atlas, or "
-            "name another output folder."
+            f"tangent_reference {path} lacks {len(lacking)} parcels of this cohort ({', '.join(lacking[:3])}): give "
+            "the mean FC of other people under the same atlas."
         )
-    total, known = np.zeros((2, len(parcels), len(parcels)))
-    for start in range(0, len(others), REFERENCE_BLOCK):
-        edges = read_edges([connectome.path for connectome in others[start : start + REFERENCE_BLOCK]], settings)
-        if not set(contents).isdisjoint(edges.contents):
-            raise DatasetError(
-                f"tangent_reference {folder} holds recordings of this cohort, and a reference must be of other people: "
-                "name another output folder."
-            )
-        there = np.isin(parcels, edges.parcels)
-        place = [edges.parcels.index(name) for name in compress(parcels, there)]
-        for row in edges.array[: len(edges.digests)]:
-            matrix = np.full_like(total, np.nan)
-            matrix[np.ix_(there, there)] = rebuild_connectome(row)[np.ix_(place, place)]
-            total, known = total + np.nan_to_num(matrix), known + np.isfinite(matrix)
-    if lacking := list(compress(parcels, (known == 0).any(axis=0))):
-        raise DatasetError(
-            f"The recordings of tangent_reference {folder} lack {len(lacking)} parcels of this cohort "
-            f"({', '.join(lacking[:3])}): name another output folder."
-        )
-    unlike = describe_unlike(others, chosen)
-    notes = [f"The recordings of tangent_reference {folder.name} were made otherwise: {unlike}."] if unlike else []
-    return np.asarray(vectorise_edges(total / known, weighted=False), dtype=float), notes
+    place = [names.index(name) for name in parcels]
+    try:
+        edges = vectorise_edges(correlations_from(matrix[np.ix_(place, place)]), weighted=False)
+        if np.isnan(edges).any():
+            raise Unfit("a parcel has no value")
+        return np.asarray(edges, dtype=float)
+    except (Unfit, IndexError) as error:
+        raise DatasetError(f"tangent_reference {path} is no mean of correlations: {error}.") from error
 
 
 def check_phenotypes(settings: Settings, scanned: Scanned) -> None:
@@ -299,8 +276,6 @@ def _columns_of(phenotypes: Phenotypes, people: Collection[str], settings: Group
 
 ROLES = ("test", "train", "excluded")
 KEYS = ["repeat", "fold"]
-LABELS = {key: f"{key}_label" for key in KEYS}
-"""Columns of ``group/folds.tsv`` that keep what an earlier file called them."""
 
 
 def load_folds(settings: Group, people: Collection[str]) -> tuple[pd.DataFrame | None, list[str]]:
@@ -339,8 +314,7 @@ def _roles(table: pd.DataFrame, path: Path) -> pd.DataFrame:
         raise DatasetError(f"{path} has the role '{wrong.iloc[0]}'. Roles are {', '.join(ROLES)}.")
     inner = pd.to_numeric(table["inner_fold"], errors="coerce") if "inner_fold" in table.columns else -1
     ranks = [table[key].map(_ranks(table[key])) for key in reversed(KEYS)]
-    named = {key: table[label] for key, label in LABELS.items() if label in table.columns}
-    frame = table.assign(inner_fold=inner, **named)[[*KEYS, PERSON_ID, "role", "inner_fold"]]
+    frame = table.assign(inner_fold=inner)[[*KEYS, PERSON_ID, "role", "inner_fold"]]
     return frame.iloc[np.lexsort(ranks)].fillna({"inner_fold": -1}).astype({"inner_fold": int})
 
 

@@ -305,13 +305,3 @@ def differences(connectome: Connectome, of_model: Mapping[str, Sequence[str]]) -
         if of_model.get(name) and facts[name] not in of_model[name]
     }
     return [unlike[name] for name in GRAVE if name in unlike], [unlike[name] for name in NAMED if name in unlike]
-
-
-def describe_unlike(others: Sequence[Connectome], ours: Sequence[Connectome]) -> str:
-    """Say in what connectomes of other people were made otherwise than those of the cohort; empty where in nothing."""
-    there, here = (
-        {"task": sorted({connectome.entity("task") or "(none)" for connectome in those}), **gather_preprocessing(those)}
-        for those in (others, ours)
-    )
-    unlike = (name for name in here if there[name] != here[name])
-    return "; ".join(f"{name} {' and '.join(there[name])}, here {' and '.join(here[name])}" for name in unlike)

@@ -287,7 +287,7 @@ class Group:
     )
     tangent_reference: Path | None = refines(
         None,
-        "transform_screen: outputs of other people, whose mean FC is the reference of one more tangent row",
+        "transform_screen: table of the mean FC of other people, the reference of one more tangent row",
         readers=("transform_screen",),
         in_file=True,
     )

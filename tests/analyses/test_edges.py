@@ -11,7 +11,7 @@ import pytest
 from nilearn.mass_univariate import permuted_ols
 from scipy import optimize, special, stats
 
-from fcpower_bids.analyses.edge_model import EdgeModel, cohens_d, comparable_t, partial_correlation, permute_edges
+from fcpower_bids.analyses.edge_model import EdgeModel, comparable_t, permute_edges
 from fcpower_bids.core.targets import permuted_rows
 from fcpower_bids.errors import Unfit
 from fcpower_bids.outputs.tables import read_json, read_table
@@ -173,7 +173,7 @@ def test_every_edge_is_what_least_squares_finds_in_the_files(results, inputs, ta
     p, n = 2 * stats.t.sf(np.abs(t), df), UPPER[0].size
     assert (np.ptp(df) < 1e-9) == (target == "score")
     rows = part(results, "edges", target, name)
-    assert len(rows) == n, "fewer than a hundred edges are all listed"
+    assert len(rows) == n
     place = {(NAMES[a], NAMES[b]): number for number, (a, b) in enumerate(zip(*UPPER, strict=True))}
     order = [place[pair] for pair in zip(rows["parcel_a"], rows["parcel_b"], strict=True)]
     assert order == np.argsort(-at_common(t, df)).tolist()
@@ -185,22 +185,6 @@ def test_every_edge_is_what_least_squares_finds_in_the_files(results, inputs, ta
     effect = slope / deviation if target == "patient" else t / np.sqrt(t**2 + PEOPLE - 3)
     np.testing.assert_allclose(rows["effect"], effect[order], **tolerance)
     assert set(rows["measure"]) == {"d" if target == "patient" else "r"}
-    assert (rows["ci_low"] < rows["effect"]).all()
-    assert (rows["ci_high"] > rows["effect"]).all()
-
-
-def test_of_many_edges_those_are_listed_that_mean_something_and_the_strongest(cohort, results, monkeypatch):
-    """The same question with a list that is short whatever their p; p and networks are of all edges."""
-    monkeypatch.setattr("fcpower_bids.analyses.edges.STRONGEST", 3)
-    options = ["--covariates", "mean_fd", "--permutations", PERMUTATIONS, "--nbs-threshold", THRESHOLD]
-    options += ["--representations", "fc", "fisher_z", "--targets", "score", "patient", "--name", "short"]
-    short = run(cohort, *listed(cohort), *options) / "short"
-    for target, name in QUESTIONS:
-        whole, networks = part(results, "edges", target, name), part(results, "edges_components", target, name)
-        p_of_network = whole["component"].map(networks.set_index("component")["p_extent"])
-        kept = (whole[["p_family_wise", "q"]] < 0.05).any(axis=1) | (p_of_network < 0.05) | (whole.index < 3)
-        assert 3 <= kept.sum() < len(whole)
-        pd.testing.assert_frame_equal(part(short, "edges", target, name), whole[kept].reset_index(drop=True))
 
 
 @pytest.mark.parametrize(("target", "name"), QUESTIONS)
@@ -219,25 +203,6 @@ def test_corrected_p_are_those_of_permuted_residuals(results, inputs, target, na
     np.testing.assert_allclose(rows["p_permutation"], alone)
     pooled = (1 + (null.ravel() >= t[:, None] - 0.001).sum(axis=1)) / (1 + null.size)
     np.testing.assert_allclose(rows["q"], stats.false_discovery_control(pooled), rtol=0.03, atol=1e-4)
-
-
-@pytest.mark.parametrize(("target", "name"), QUESTIONS)
-def test_matrices_hold_every_edge(results, inputs, target, name):
-    """pandas reads them as any program does; they are those of least squares and of the table."""
-    edges, targets, motion = inputs
-    slope, t, *_ = welch(edges[name], targets[target], motion)
-    for label, expected in (("t", t), ("slope", slope)):
-        path = results / f"edges_{label}_target-{target}-{name.replace('_', '-')}.tsv"
-        matrix = pd.read_csv(path, sep="\t", index_col="Node", na_values="n/a")
-        assert matrix.index.tolist() == matrix.columns.tolist() == NAMES
-        np.testing.assert_allclose(matrix.to_numpy()[UPPER], expected, rtol=1e-6, atol=1e-8)
-        np.testing.assert_array_equal(matrix.to_numpy(), matrix.to_numpy().T)
-        assert np.isnan(np.diag(matrix)).all()
-    assert read_json(path.with_suffix(".json"))["Statistic"] == "slope"
-    matrix = pd.read_csv(results / f"edges_p_target-{target}-{name.replace('_', '-')}.tsv", sep="\t", index_col="Node")
-    rows = part(results, "edges", target, name)
-    listed_p = [matrix.loc[a, b] for a, b in zip(rows["parcel_a"], rows["parcel_b"], strict=True)]
-    np.testing.assert_allclose(listed_p, rows["p_family_wise"])
 
 
 def networks_of(t: np.ndarray, fewest: int = 2) -> np.ndarray:
@@ -426,27 +391,6 @@ def test_an_edge_without_variation_has_no_t_and_disturbs_no_other(data):
 def test_too_few_people_are_refused():
     with pytest.raises(Unfit, match="6 people are too few: with 4 columns of covariates and 1 mean"):
         EdgeModel(np.arange(6.0), np.eye(6)[:, :4])
-
-
-def test_without_covariates_it_is_pearsons_r_with_fishers_interval():
-    x, y = np.random.default_rng(0).standard_normal((2, 30))
-    model = EdgeModel(x, np.zeros((30, 0)))
-    r, low, high = partial_correlation(model.statistic(model.residuals(y[:, None])), model)
-    expected = stats.pearsonr(x, y)
-    assert r.item() == pytest.approx(expected.statistic)
-    assert (low.item(), high.item()) == pytest.approx(tuple(expected.confidence_interval()))
-
-
-def test_d_is_the_difference_in_standard_deviations_and_its_limits_have_their_probability():
-    rng = np.random.default_rng(0)
-    one, other = rng.standard_normal(12) + 1, rng.standard_normal(17)
-    model = EdgeModel(np.repeat([1.0, 0.0], [12, 17]), np.zeros((29, 0)))
-    found = model.statistic(model.residuals(np.concatenate([one, other])[:, None]))
-    d, low, high = cohens_d(found, model)
-    pooled = np.sqrt((one.var(ddof=1) * 11 + other.var(ddof=1) * 16) / 27)
-    assert d.item() == pytest.approx((one.mean() - other.mean()) / pooled)
-    assert stats.nct.cdf(found.t, model.df, low * model.length).item() == pytest.approx(0.975, abs=1e-6)
-    assert stats.nct.cdf(found.t, model.df, high * model.length).item() == pytest.approx(0.025, abs=1e-6)
 
 
 DRAWN_PEOPLE, DRAWN_THRESHOLD = 30, 2.0

@@ -182,29 +182,19 @@ def scores_in_tangent_space(folder: Path, reference: np.ndarray) -> list[float]:
 
 
 def test_the_tangent_space_of_a_corpus_whitens_by_the_mean_of_its_people(three_targets, tmp_path, capsys):
-    """Twenty others, two of whom lack a parcel; then a scan of this cohort among them, which is refused."""
-    corpus = write_series(tmp_path / "corpus", MANY[:20], parcels=12, volumes=100, seed=9)
-    for name in MANY[3:5]:
-        series = np.load(corpus / f"{name}.npy")
-        series[:, 7] = 1.0
-        np.save(corpus / f"{name}.npy", series)
-    assert group(corpus, "--analyses", "spectrum_geometry") == 0
+    others = [np.corrcoef(np.random.default_rng(number).standard_normal((12, 100))) for number in range(20)]
+    names = [f"parcel{number:04d}" for number in range(1, 13)]
+    mean = pd.DataFrame(np.mean(others, axis=0), names, names)
     chosen = tmp_path / "more.toml"
-    chosen.write_text(f'tangent_reference = "{corpus / "out"}"\npenalties = [0.1]\n')
+    chosen.write_text(f'tangent_reference = "{tmp_path / "mean.tsv"}"\npenalties = [0.1]\n')
     words = ("--targets", "score", "--analyses", "transform_screen", "--preset", "paper", "--config-file", chosen)
+    mean.iloc[::-1, ::-1].to_csv(tmp_path / "mean.tsv", sep="\t", index_label="Node")
     assert group(three_targets, *words, "--replace") == 0
     screen = read(three_targets, "transform_screen").set_index("representation")
     folds = read(three_targets, "transform_screen_folds").query("representation == 'tangent_corpus'")
     assert screen.loc["tangent_corpus", "status"] == "scored"
-
-    others = np.array([np.corrcoef(np.load(corpus / f"{name}.npy").T) for name in MANY[:20]])
-    expected = scores_in_tangent_space(three_targets, np.nanmean(others, axis=0))
-    np.testing.assert_allclose(folds["r"], expected, rtol=0, atol=1e-3)
-
-    (corpus / "out" / "sub-001" / "func").rename(tmp_path / "away")
-    shutil.copytree(three_targets / "out" / "sub-001" / "func", corpus / "out" / "sub-001" / "func")
-    assert group(three_targets, *words, "--replace") == 3
-    assert "recordings of this cohort" in capsys.readouterr().err
-    chosen.write_text(f'tangent_reference = "{tmp_path / "away"}"\n')
-    assert group(three_targets, *words, "--replace") == 3
-    assert "has no FC of" in capsys.readouterr().err
+    np.testing.assert_allclose(folds["r"], scores_in_tangent_space(three_targets, mean.to_numpy()), rtol=0, atol=1e-3)
+    for wrong, said in ((mean.iloc[1:, 1:], "lacks 1 parcels"), (2 * mean, "no mean of correlations")):
+        wrong.to_csv(tmp_path / "mean.tsv", sep="\t", index_label="Node")
+        assert group(three_targets, *words, "--replace") == 3
+        assert said in capsys.readouterr().err

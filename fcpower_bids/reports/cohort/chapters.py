@@ -39,7 +39,6 @@ from fcpower_bids.reports.page import Grid, Panel, count, listed
 from fcpower_bids.reports.svg import Curves, draw_curves, short
 
 MOST_DRAWN, MOST_SCATTERS = 12, 4
-MOST_EDGES = 10
 MOST_TARGETS, BESIDE = 6, 3
 """Targets of an analysis that are drawn as curves, and how many of them side by side; all are in the tables."""
 NOTE = "note"
@@ -231,11 +230,6 @@ def _answer_edges(part: pd.DataFrame) -> str:
     if len(part) * part["p_component"].min() < SIGNIFICANT:
         return f"{NETWORK} goes with {{}}."
     return "For {} no connection was found."
-
-
-def _first_edges(name: str, tables: GroupTables) -> pd.DataFrame:
-    rows = tables.rows(name)
-    return rows.groupby(["target", "representation"], sort=False).head(MOST_EDGES) if len(rows) else rows
 
 
 # Many entries against one: transforms, controls, encoders, parcellations
@@ -451,7 +445,7 @@ CHAPTERS: dict[str, Chapter] = {
     "edges": Chapter(
         "Connections that go with a phenotype",
         "edges_summary",
-        ("edges_summary", *((name, partial(_first_edges, name)) for name in ("edges", "edges_components"))),
+        ("edges_summary", "edges", "edges_components"),
         _say_edges,
         _limits_of_edges,
     ),

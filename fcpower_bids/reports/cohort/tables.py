@@ -26,6 +26,8 @@ from fcpower_bids.settings import Settings
 SIGNIFICANT = 0.05
 MOST_ROWS = 2000
 """Rows of a table that a page shows; the page of a cohort of 40,000 would have 26 MB otherwise."""
+MOST_EDGES, CHUNK = 10, 100_000
+"""Edges of a target and representation that a page shows; rows of a long table in memory at a time."""
 UNREADABLE = (OSError, ValueError, EOFError, zlib.error)
 """Exceptions raised by reading a damaged table; the latter two where it is compressed."""
 REMEDY = "Run the group level again."
@@ -83,7 +85,8 @@ class GroupTables:
     def rows(self, name: str) -> pd.DataFrame:
         """Read a table; without rows and columns where it is not there or has no rows. Raises DatasetError."""
         if name not in self._frames:
-            table = read_long(self.path(name), TABLES[name]) if self.has(name) else pd.DataFrame()
+            most = MOST_EDGES if name in ("edges", "edges_components") else 0
+            table = read_long(self.path(name), TABLES[name], most) if self.has(name) else pd.DataFrame()
             self._frames[name] = pd.DataFrame() if table.empty else table
         return self._frames[name]
 
@@ -165,12 +168,20 @@ class Chapter(NamedTuple):
     draw: Callable[[GroupTables], Iterable[Panel]] = lambda tables: ()
 
 
-def read_long(path: Path, spec: TableSpec) -> pd.DataFrame:
-    """Read a table of the group level, with text as text and ``n/a`` as missing. Raises DatasetError."""
+def read_long(path: Path, spec: TableSpec, most: int = 0) -> pd.DataFrame:
+    """Read a table of the group level, with text as text and ``n/a`` as missing. Raises DatasetError.
+
+    `most`: rows of each target and representation, of which a long table has millions; 0 for all.
+    """
     options: dict[str, Any] = {"sep": "\t", "na_values": ["n/a"], "keep_default_na": False, "quoting": csv.QUOTE_NONE}
     kinds = {key: str for key, column in spec.columns.items() if column.is_text}
     try:
-        table = pd.read_csv(path, dtype=kinds, **options)
+        if most:
+            with pd.read_csv(path, dtype=kinds, chunksize=CHUNK, **options) as chunks:
+                parts = [chunk.groupby(["target", "representation"], sort=False).head(most) for chunk in chunks]
+            table = pd.concat(parts).groupby(["target", "representation"], sort=False).head(most)
+        else:
+            table = pd.read_csv(path, dtype=kinds, **options)
     except UNREADABLE as error:
         raise DatasetError(f"{path.name} cannot be read as a tab-separated table ({error}). {REMEDY}") from error
     texts = {key for key in table if len(table) and not pd.api.types.is_numeric_dtype(table[key])}
