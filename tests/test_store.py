@@ -209,10 +209,9 @@ def test_results_and_models_name_only_their_own(tmp_path, name):
     folder, diary, name = tmp_path / "own", tmp_path / "diary.tsv", name.format(tmp_path)
     folder.mkdir()
     diary.write_text(WORD)
-    digest = FinishedAnalyses(folder)
-    digest._entries = {"check": {"key": "k", "files": {name: "x"}}}
-    (folder / "analyses.json").write_text(json.dumps(digest._entries))
-    assert FinishedAnalyses(folder).names == []
+    (folder / "analyses.json").write_text(json.dumps({"key": "k", "analyses": {"check": {"files": {name: "x"}}}}))
+    assert FinishedAnalyses(folder).names == FinishedAnalyses(folder).begin("other") == []
+    assert diary.read_text() == WORD
 
     (folder / CHECKSUMS).write_text(f"file\tsha256\n{name}\t{digest_of(diary)}\n")
     with pytest.raises(DatasetError, match="leads out"):

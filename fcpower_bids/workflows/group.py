@@ -46,7 +46,6 @@ from fcpower_bids.outputs.group import (
     Attempts,
     FinishedAnalyses,
     analysis_key,
-    digest_scans,
     write_group_tables,
 )
 from fcpower_bids.outputs.status import (
@@ -66,9 +65,6 @@ from fcpower_bids.workflows.stored import embed_stored
 WITHOUT_TARGETS = frozenset({"fingerprinting", "qc_fc", "spectrum_geometry"})
 PERMUTATIONS = "Permutations"
 """Fact of a sidecar: how many, and why so many."""
-OTHER_TABLES = "its tables in this folder are of other people, data or choices"
-OUTDATED = f"not asked for this time; {OTHER_TABLES}"
-INTERRUPTED = f"the run ended before it was done anew; {OTHER_TABLES}"
 SCREENS = frozenset({"transform_screen", "spectral_controls"})
 """Analyses that go through all transforms."""
 
@@ -98,11 +94,10 @@ def run_group(settings: Settings) -> int:
                 held.enter_context(lock(path))
             with sharing_spectra(cohort.edges):
                 cohort, by_atlas = _write_cohort(cohort, by_atlas, settings, attempts)
-                finished, keys = FinishedAnalyses(settings.results), _keys_of(cohort, by_atlas, settings)
-                pending = _outdated(keys, cohort, INTERRUPTED, settings)
-                _note(pending, settings)  # the check may have joined families
+                finished = FinishedAnalyses(settings.results)
+                atlases = {name: analysis_key(by_atlas, settings) for name in OF_COHORTS if by_atlas}
                 for name in names:
-                    if finished.has(name, keys.get(name, "")):  # of the same cohort and choices
+                    if finished.has(name, atlases.get(name, "")):  # of the same cohort and choices
                         attempts.finish(name)
                         say(f"{name}: unchanged, tables kept", settings)
                         continue
@@ -111,14 +106,13 @@ def run_group(settings: Settings) -> int:
                     with attempts.at(name, partial(_may_leave_out, name, settings)):
                         tables = ANALYSES[name](by_atlas if name in OF_COHORTS else cohort, settings)
                         write_group_tables(finished.folder, tables, settings)
-                        finished.add(name, keys.get(name, ""), tables, settings.question(), digest_scans(cohort))
-                        pending = [row for row in pending if row[0] != name]
-                        _note(pending, settings)
+                        question = {} if name in WITHOUT_TARGETS else settings.question()
+                        finished.add(name, tables, atlases.get(name, ""), question)
                         say(f"{name}: {len(tables)} tables in {time.monotonic() - started:.0f} s", settings)
                         notes = (table.facts[PERMUTATIONS] for table in tables.values() if PERMUTATIONS in table.facts)
                         for note in dict.fromkeys(notes):
                             say(f"{name}: permutations: {note}", settings)
-                _conclude(keys, cohort, settings, attempts)
+                _conclude(cohort, settings, attempts)
             if settings.group.save_models and analyses_to_run(settings):
                 from fcpower_bids.clinic.fit import save_models  # most runs need no models
 
@@ -215,12 +209,13 @@ def _write_cohort(
         ) from error
     for place in (folder, folder / "models"):
         sweep(place / name for name in leftovers(place))  # of a run that was killed: no other run is at work here
+    if others := set(FinishedAnalyses(folder).begin(analysis_key({"": cohort}, settings))) - {CHECK}:
+        say(f"Tables of other people, data or choices are removed: {', '.join(sorted(others))}.", settings)
     write_shared(output, settings.results_record, settings.as_toml())
     facts = {"Description": "The scans of the cohort, in the order of the analyses", "Cleaning": cohort.cleaning}
     facts |= {"CohortNotes": list(cohort.notes)} if cohort.notes else {}
     people = [Table(cohort.excluded, EXCLUDED_TABLE), Table(cohort.scans, SCANS, facts)]
-    # what is true if the run is stopped
-    _note(_outdated(_keys_of(cohort, by_atlas, settings), cohort, INTERRUPTED, settings), settings)
+    _note([], settings)
     write_group_tables(folder, {table.spec.name: table for table in people}, settings)
     cohort = attempts.run(CHECK, partial(check_first, cohort, settings)) or cohort
     if cohort.alike:  # the check has made one family of two people
@@ -232,19 +227,18 @@ def _write_cohort(
 def _refuse_other_question(settings: Settings) -> None:
     """Refuse to replace the answer to another question without being asked to. Raises UsageError."""
     finished, now = FinishedAnalyses(settings.results), settings.question()
-    for name in set(finished.names) & set(analyses_to_run(settings)) - WITHOUT_TARGETS:
-        before = finished.question(name)
-        other = [option for option in before if option in now and _in_words(before[option]) != _in_words(now[option])]
-        if other and not settings.run.replace:
-            check_names(settings)  # a slip of the pen is no other question
-            changes = "; ".join(
-                f"--{option.replace('_', '-')} {_in_words(before[option])}, now {_in_words(now[option])}"
-                for option in other
-            )
-            raise UsageError(
-                f"{settings.results} holds results of another question ({changes}). Give this run"
-                f" {'another' if settings.group.name else 'a'} --name to keep both, or --replace."
-            )
+    before = finished.question
+    other = [option for option in before if option in now and _in_words(before[option]) != _in_words(now[option])]
+    if other and not settings.run.replace:
+        check_names(settings)  # a slip of the pen is no other question
+        changes = "; ".join(
+            f"--{option.replace('_', '-')} {_in_words(before[option])}, now {_in_words(now[option])}"
+            for option in other
+        )
+        raise UsageError(
+            f"{settings.results} holds results of another question ({changes}). Give this run"
+            f" {'another' if settings.group.name else 'a'} --name to keep both, or --replace."
+        )
 
 
 def _in_words(value: Any) -> str:
@@ -254,8 +248,8 @@ def _in_words(value: Any) -> str:
     return " ".join(sorted(map(str, value)) if isinstance(value, list) else [str(value or "")]) or "not given"
 
 
-def _conclude(keys: Mapping[str, str], cohort: Cohort, settings: Settings, attempts: Attempts) -> None:
-    """Write why analyses are not there, or are of another cohort. Raises DatasetError where none could be done."""
+def _conclude(cohort: Cohort, settings: Settings, attempts: Attempts) -> None:
+    """Write why analyses are not there. Raises DatasetError where none could be done."""
     few = cohort.scans["participant_id"].nunique() < FEWEST_PEOPLE
     reasons = attempts.left_out | attempts.refused
     # few people are described, which the check and the page do
@@ -267,27 +261,7 @@ def _conclude(keys: Mapping[str, str], cohort: Cohort, settings: Settings, attem
         raise DatasetError("\n".join(f"{name}: {reason}" for name, reason in reasons.items()))
     rows = [(name, "left out", reason) for name, reason in reasons.items()]
     rows += [(name, "failed", reason) for name, reason in attempts.failed.items()]
-    outdated = [row for row in _outdated(keys, cohort, OUTDATED, settings) if row[0] not in analyses_to_run(settings)]
-    _note([*rows, *outdated], settings)
-    for name, _, _ in outdated:
-        say(f"{name}: {OUTDATED}", settings)
-
-
-def _keys_of(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings) -> dict[str, str]:
-    """Key of people, data and choices of every analysis that can be told apart."""
-    key, of_cohorts = analysis_key({"": cohort}, settings), analysis_key(by_atlas, settings) if by_atlas else ""
-    return {name: of_cohorts if name in OF_COHORTS else key for name in ANALYSES if name not in OF_COHORTS or by_atlas}
-
-
-def _outdated(keys: Mapping[str, str], cohort: Cohort, why: str, settings: Settings) -> list[tuple[str, str, str]]:
-    """Rows of the analyses whose tables are in the folder and of another cohort; without a key, of other scans."""
-    finished, scans = FinishedAnalyses(settings.results), digest_scans(cohort)
-    rows = []
-    for name in finished.names:
-        same = finished.has(name, keys[name]) if name in keys else finished.scans(name) in ("", scans)
-        if name in ANALYSES and not same:
-            rows.append((name, "outdated", why))
-    return rows
+    _note(rows, settings)
 
 
 def _note(rows: Sequence[tuple[str, str, str]], settings: Settings) -> None:
