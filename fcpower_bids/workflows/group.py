@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -29,15 +25,14 @@ from fcpower_bids.cohort.inclusion import DECISION, EXCLUDED_TABLE, NO_SESSION, 
 from fcpower_bids.cohort.phenotype_columns import describe_sets, name_columns
 from fcpower_bids.cohort.recordings import selected_of, write_recordings
 from fcpower_bids.cohort.scans import IDENTITY, SCANS
-from fcpower_bids.elsewhere.imports import are_named, bring_sources
+from fcpower_bids.elsewhere.imports import bring_sources
 from fcpower_bids.encoders import embedding_label, open_encoder
-from fcpower_bids.errors import DatasetError, FcPowerError, Incomplete, NotInCohort, RecordingError, Unfit, UsageError
+from fcpower_bids.errors import DatasetError, Incomplete, NotInCohort, RecordingError, Unfit, UsageError
 from fcpower_bids.imaging.atlas_files import declared_atlases
 from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import SITE, check_input_folder, output_folders
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.notebook import open_cohort
-from fcpower_bids.outputs.dataset import move_links
 from fcpower_bids.outputs.group import (
     CHECK,
     INDEX,
@@ -73,8 +68,6 @@ def run_group(settings: Settings) -> int:
     """Check the cohort, run the analyses, return the exit code; one stops no other. Raises DatasetError, Incomplete."""
     settings = _settle(settings)
     names = analyses_to_run(settings)
-    if settings.run.dry_run:
-        return _dry_run(settings)
     attempts = Attempts(settings, [PAGE] * settings.run.reports_only + [CHECK] * (not names))
     shared = settings.work / "shared"
     if not settings.run.reports_only:
@@ -151,25 +144,6 @@ def _settle(settings: Settings) -> Settings:
     for line in describe_unread_remedy(asked, settings.method):
         say(line, settings)
     return settings
-
-
-def _dry_run(settings: Settings) -> int:
-    """Say what the analyses would see, and refuse what a run refuses before the first of them."""
-    with untouched(settings) as choices, memory_limit(settings.run.mem_mb):
-        bring_sources(choices)
-        cohort, by_atlas = open_cohorts(choices)
-        left_out = _check_choices(analyses_to_run(settings), cohort, by_atlas, choices)
-        _describe_cohort(cohort, choices)
-    sessions = ", ".join(f"{name}: {count}" for name, count in cohort.scans["session"].value_counts().items())
-    columns = ", ".join(map(str, cohort.phenotypes.columns)) or "none"
-    say(
-        f"{cohort.scans['participant_id'].nunique()} people, {len(cohort.scans)} scans ({sessions}), "
-        f"{len(cohort.parcels)} parcels, phenotypes: {columns}; {len(cohort.excluded)} exclusions",
-        settings,
-    )
-    for name, reason in left_out.items():
-        say(f"{name}: would be left out. {reason}", settings)
-    return 0
 
 
 def _describe_cohort(cohort: Cohort, settings: Settings) -> None:
@@ -270,25 +244,17 @@ def _note(rows: Sequence[tuple[str, str, str]], settings: Settings) -> None:
     write_group_tables(settings.results, {LEFT_OUT.name: table}, settings)
 
 
-def _check_choices(
-    names: Sequence[str], cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings
-) -> dict[str, str]:
-    """End the run before the first analysis where one that was named, or a choice, is not possible.
-
-    Returns the analyses that the cohort does not allow and that may be left out, with the reason.
-    """
-    left_out = {}
+def _check_choices(names: Sequence[str], cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings) -> None:
+    """End the run before the first analysis where one that was named, or a choice, is not possible."""
     for name in names:
         try:
             FIRST_LOOKS[name](by_atlas if name in OF_COHORTS else cohort, settings)
         except Unfit as error:
             if not _may_leave_out(name, settings, error):
                 raise DatasetError(f"{name}: {error}") from error
-            left_out[name] = str(error)
         except Exception:
             # Met again, and noted with its traceback, when the analysis runs.
             continue
-    return left_out
 
 
 def _may_leave_out(name: str, settings: Settings, error: Unfit) -> bool:
@@ -379,21 +345,3 @@ def load_series_encoder(
         return vectors[0]
 
     return embed
-
-
-@contextmanager
-def untouched(settings: Settings) -> Iterator[Settings]:
-    """Settings with a copy of the output folder that may be written to, if sources come in. Raises FcPowerError."""
-    if not are_named(settings):
-        yield settings
-        return
-    with TemporaryDirectory(prefix="fcpower_bids-") as folder:
-        copy = Path(folder, "out")
-        if settings.output_dir.is_dir():  # links are replaced by what is written, not written through
-            without = shutil.ignore_patterns("work", "group", "locks")
-            shutil.copytree(settings.output_dir.absolute(), copy, ignore=without, copy_function=os.symlink)
-            move_links(settings.output_dir, copy)
-        try:
-            yield settings.changed(output_dir=copy, work_dir=Path(folder, "work"))
-        except FcPowerError as error:
-            raise type(error)(str(error).replace(str(copy), str(settings.output_dir))) from error

@@ -216,6 +216,7 @@ def test_each_mistake_has_its_sentence(arguments, message):
     ("level", "words", "readers"),
     [
         ("group", "--strategy 36P", "level participant"),
+        ("group", "--dry-run", "level participant"),
         ("participant", "--max-mean-fd 0.2", "level group"),
         ("participant", "--targets age", "levels group and pretrain" if "pretrain" in LEVELS else "level group"),
     ],
