@@ -15,7 +15,6 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from PIL import Image
 
@@ -31,7 +30,6 @@ from fcpower_bids.reports.person import write_pages
 from fcpower_bids.reports.svg import MOST_POINTS, Drawing, Scale
 from fcpower_bids.settings import METHOD_SECTIONS, Method, Settings
 from tests.command import main, parse_settings
-from tests.running import run_app
 
 FD = "framewise_displacement"
 
@@ -141,35 +139,6 @@ def test_every_recording_is_there_with_the_figures_of_its_quality_table(troubled
     shown = re.findall(r'<th scope="col">(?:<button[^>]*><bdi>)?([^<]*)', (output / "index.html").read_text())
     assert shown == ["Recording", "Carpet", "State", "Decision", "Reason", *headings, "Cautions"]
     assert any(row["values"][headings.index("Parcels without a value")] != "0" for row in rows.values())
-
-
-def test_the_place_of_a_scan_among_all_is_counted_from_the_input_tables(troubled_demo, tmp_path):
-    """Two scans that moved alike share a place; a scan without motion, or that is excluded, has none."""
-    shutil.copytree(troubled_demo[0], tmp_path / "in")
-    tables = {path.name.split("_desc-")[0]: path for path in (tmp_path / "in").rglob("*_desc-confounds_timeseries.tsv")}
-    names = sorted(tables)
-    confounds = {name: pd.read_csv(path, sep="\t", na_values="n/a") for name, path in tables.items()}
-    confounds[names[1]][FD], confounds[names[2]][FD] = confounds[names[0]][FD], np.nan
-    confounds[names[3]] = confounds[names[4]]  # another scan's, which is noticed
-    for name, path in tables.items():
-        confounds[name].to_csv(path, sep="\t", na_rep="n/a", index=False)
-    chosen = ("--atlas", "builtin", "--nprocs", "1", "--fd-thresh", "0")
-    assert run_app(tmp_path / "in", tmp_path / "out", *chosen).code == 0
-    mean = {name: rows[FD][~rows.filter(like="non_steady").any(axis=1)].mean() for name, rows in confounds.items()}
-    known = [value for name, value in mean.items() if name not in names[2:4]]
-    rank = {name: f"{1 + sum(other < value for other in known)} of {len(known)}" for name, value in mean.items()}
-    rank |= dict.fromkeys(names[2:4], "n/a")
-    assert rank[names[0]] == rank[names[1]]
-    shown = {}
-    for page in (tmp_path / "out").glob("sub-*.html"):
-        rows = re.findall(r"<tr>(.*?)</tr>", page.read_text(encoding="utf-8").partition("</table>")[0], re.S)
-        cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S) for row in rows]
-        head, *body = [[html.unescape(re.sub(r"<[^>]*>", "", cell)).strip() for cell in row] for row in cells]
-        shown |= {f"{page.stem}_{'_'.join(row[0].split())}": row[head.index("FD among all")] for row in body}
-    assert sorted(shown.values()) == sorted(rank.values())
-    for name, place in shown.items():
-        (of,) = [recording for recording in rank if set(name.split("_")) <= set(recording.split("_"))]
-        assert place == rank[of], name
 
 
 def press(browser, *keys):
