@@ -17,7 +17,6 @@ from fcpower_bids.reports.cohort.findings import (
     describe_identification,
     find_targets,
     judge,
-    rank_identification,
     say_compared,
     tally,
 )
@@ -190,15 +189,6 @@ def _networks(target: str, tables: GroupTables) -> Iterator[Panel]:
             title = tables.title(name)
             svg = draw_matrices({title: values}, [(label, i, i + 1) for i, label in enumerate(names)])
             yield tables.panel("importance_networks", svg, name_of=title, n=len(names), target=target)
-
-
-def _say_privacy(tables: GroupTables) -> Iterator[str]:
-    if len(rank_identification(tables)):
-        yield from _facts("identification", "Privacy", tables)
-        yield (
-            "Removing names from a shared connectome does not make it anonymous. This page shows participant labels: "
-            "treat it as personal data."
-        )
 
 
 # Connections
@@ -492,6 +482,5 @@ CHAPTERS: dict[str, Chapter] = {
         partial(_facts, "encoders", "Probe"),
     ),
     "spectrum": Chapter("The spectrum", "spectrum_path", (), _say_spectrum, _more_of_spectrum, _draw_spectrum),
-    "privacy": Chapter("Privacy", "identification", more=_say_privacy),
 }
 """The chapters by their anchors, in the order of the page."""
