@@ -47,9 +47,7 @@ ANSWERS = SINGLE, NETWORK = "Single connections", "No single connection, but a n
 IN_WORDS = {
     "n_people": "people",
     "minutes": "minutes of each scan",
-    "number": "leading eigenvectors of each person",
     "alpha": "exponent α",
-    "fold_mean": "mean score of the folds",
     "accuracy": "share found",
     "auc": "AUC",
 }
@@ -305,16 +303,6 @@ def _draw_lines(
         yield tables.panel(name, draw_curves(panels, **look), sentence=sentence)
 
 
-def _draw_leading(tables: GroupTables) -> Iterator[Panel]:
-    """Score against the number of leading eigenvectors, raw and flattened."""
-    controls = tables.rows("spectral_controls").query("status == 'scored'")
-    leading = controls[controls["control"].isin(("top_modes", "whole"))].sort_values("number", kind="stable")
-    if (leading["control"] == "top_modes").any():
-        words = {"raw": "raw eigenvalues", "power": f"flattened eigenvalues (λ^{tables.alpha:g})"}
-        leading = leading.assign(weighting=leading["weighting"].map(words))
-        yield from _draw_lines("leading", leading, "number", "fold_mean", tables, by="weighting", doubling=True)
-
-
 def _learned(tables: GroupTables) -> Iterator[tuple[str, str, pd.DataFrame]]:
     """Figure, column of the score and curves of targets with one kind of score, then of identification."""
     curves, scans = tables.rows("learning_curves"), tables.rows("identification_curves")
@@ -458,7 +446,6 @@ CHAPTERS: dict[str, Chapter] = {
         "spectral_controls",
         ("controls", "spectral_matched"),
         partial(say_compared, "spectral_controls", "control"),
-        draw=_draw_leading,
     ),
     "curves": Chapter(
         "More people, longer scans",
