@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import atexit
-import csv
 import gc
 import os
 import re
@@ -18,27 +17,16 @@ from pathlib import Path
 
 from fcpower_bids.analyses import analyses_to_run
 from fcpower_bids.cli.parser import Parser, parse_settings
-from fcpower_bids.encoders import CHECKSUMS, HUB_IDS, NOTICE
-from fcpower_bids.errors import CLOSED, DatasetError, FcPowerError, UsageError
+from fcpower_bids.errors import CLOSED, FcPowerError, UsageError
 from fcpower_bids.resources import unsearched
 from fcpower_bids.settings import Settings, describe_unread
-from fcpower_bids.store import (
-    digest_of,
-    explain_no_room,
-    may_write,
-    place_of,
-    refuse_links,
-    replace_folder,
-    stored_path,
-    write_text,
-)
+from fcpower_bids.store import explain_no_room, may_write, place_of, refuse_links
 
 INTERRUPTED, UNREAD = 130, 141
 """Exit codes of a program that is ended by SIGINT, and by SIGPIPE."""
 LONG = re.compile(r"[^\s/]{300,}")
 """What is longer than any name of a file: a cell of a table, of which the beginning says enough."""
 SPACES = ("MNI152NLin2009cAsym", "MNI152NLin6Asym")
-WEIGHT_FILES = ("config.json", "model.safetensors", "README.md")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -191,59 +179,23 @@ def predict(argv: Sequence[str]) -> int:
 
 def prefetch_parser() -> argparse.ArgumentParser:
     """Return the parser of ``prefetch``."""
-    parser = Parser(
-        prog="fcpower_bids prefetch", description="Fill a folder with atlases and weights for runs without network."
-    )
+    parser = Parser(prog="fcpower_bids prefetch", description="Fill a folder with atlases for runs without network.")
     parser.add_argument("--folder", type=Path, required=True, help="where to put the files")
-    parser.add_argument("--atlas", nargs="+", help="atlas names [Schaefer400, if no weights are asked for]")
+    parser.add_argument("--atlas", nargs="+", default=["Schaefer400"], help="atlas names [Schaefer400]")
     parser.add_argument("--space", nargs="+", default=list(SPACES), help=f"spaces [{' '.join(SPACES)}]")
-    parser.add_argument("--weights", nargs="+", default=[], help="encoders (fbert-1m, fbert-8m) or hub ids OWNER/NAME")
     return parser
 
 
 def prefetch(argv: Sequence[str]) -> int:
     """Fetch what was asked for and list it with checksums; return the exit code."""
     options = prefetch_parser().parse_args(argv)
-    atlases = options.atlas or ([] if options.weights else ["Schaefer400"])
-    if atlases:
-        # loads nibabel or nilearn, which are slow to load
-        from fcpower_bids.imaging.atlas import prefetch_atlases
+    # loads nibabel or nilearn, which are slow to load
+    from fcpower_bids.imaging.atlas import prefetch_atlases
 
-        table = prefetch_atlases(atlases, options.space, options.folder)
-        fetched = f"Fetched into {options.folder}; checksums: {table}."
-        print(f"{fetched} Use it with --atlas-dir {options.folder.absolute()}")  # noqa: T201
-    for name in options.weights:
-        folder = fetch_weights(name, options.folder / "weights" / name.rpartition("/")[2])
-        print(f"The weights of {name} are in {folder}: give them with --encoder-weights {folder.absolute()}")  # noqa: T201
+    table = prefetch_atlases(options.atlas, options.space, options.folder)
+    fetched = f"Fetched into {options.folder}; checksums: {table}."
+    print(f"{fetched} Use it with --atlas-dir {options.folder.absolute()}")  # noqa: T201
     return 0
-
-
-def fetch_weights(name: str, folder: Path) -> Path:
-    """Fetch the checkpoint of an encoder into a folder, or verify it there. Raises CheckpointError, DatasetError."""
-    from fcpower_bids.encoders.checkpoints import locate, read_config  # for encoders alone
-
-    if (folder / CHECKSUMS).is_file():
-        with (folder / CHECKSUMS).open(newline="", encoding="utf-8") as stream:
-            for row in csv.DictReader(stream, delimiter="\t"):
-                path = stored_path(folder, row["file"])
-                if not path.is_file() or digest_of(path) != row["sha256"]:
-                    raise DatasetError(f"{path} is not what was fetched: delete {folder} and prefetch again.")
-        return folder
-    source = locate(HUB_IDS.get(name, name))
-    if HUB_IDS.get(name, name) in HUB_IDS.values():
-        print(NOTICE)  # noqa: T201
-    read_config(source)
-
-    def write(target: Path) -> None:
-        rows = ["file\tsha256\tbytes"]
-        for file in (source / file for file in WEIGHT_FILES if (source / file).is_file()):
-            shutil.copyfile(file, target / file.name)
-            rows.append(f"{file.name}\t{digest_of(target / file.name)}\t{file.stat().st_size}")
-        write_text(target / CHECKSUMS, "\n".join(rows) + "\n")
-
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    replace_folder(folder, write)
-    return folder
 
 
 COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {"predict": predict, "prefetch": prefetch}

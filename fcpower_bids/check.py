@@ -48,7 +48,7 @@ from fcpower_bids.core.data_checks import (
     strange_pairs,
     swapped_scans,
 )
-from fcpower_bids.outputs.group import FinishedAnalyses, analysis_key, write_group_tables
+from fcpower_bids.outputs.group import FinishedAnalyses, write_group_tables
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.parallel import say
 from fcpower_bids.records import Cohort, Table
@@ -234,13 +234,6 @@ def _agreements(cohort: Cohort, pairs: list[Pair]) -> dict[Pair, float]:
     return agreements
 
 
-READ = (
-    *("targets", "covariates", "site_column", "family_column", "preset", "representations", "sites"),
-    *("quiet", "nprocs", "random_seed"),
-)
-"""Choices that the check reads; others do not make it run again."""
-
-
 def check_cohort(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     """Look for what makes right formulas mislead."""
     chosen = settings.changed(alpha=EXPONENT, kernel="correlation")
@@ -266,15 +259,12 @@ def check_first(cohort: Cohort, settings: Settings) -> Cohort:
     folder = settings.results
     if cohort.joined.get("phenotypes"):
         say(f"{describe_join(cohort.joined)}.", settings)
-    plain = Settings(settings.bids_dir, settings.output_dir, settings.level)
-    of_check = plain.changed(**{name: settings[name] for name in READ})
-    finished, key = FinishedAnalyses(folder), analysis_key({"": cohort}, of_check)
-    if not finished.has(CHECK.name, key):
+    finished = FinishedAnalyses(folder)
+    if not finished.has(CHECK.name):
         say(f"{CHECK.name} ...", settings)
-        finished.forget(CHECK.name)
         tables = check_cohort(cohort, settings)
         write_group_tables(folder, tables, settings)
-        finished.add(CHECK.name, key, tables)
+        finished.add(CHECK.name, tables)
     for row in read_table(folder / "check.tsv").to_dict("records"):
         if row["level"] != NOTE:
             say(f"{CHECK.name}: {row['finding']} {row['remedy']}", settings)

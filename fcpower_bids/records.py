@@ -150,10 +150,7 @@ class Cleaning:
 class Slices(NamedTuple):
     """Axial slices of a recording, the person's left on the left, the front of the head on top."""
 
-    mean: np.ndarray  # (n, rows, columns): temporal mean, in the units of the file; NaN where it is not defined
-    # (n, rows, columns): temporal signal-to-noise ratio: mean over standard deviation, before cleaning; NaN where
-    # nothing varies
-    tsnr: np.ndarray
+    volume: np.ndarray  # (n, rows, columns): one volume, in the units of the file; NaN where it is not finite
     brain: np.ndarray  # (n, rows, columns): inside the brain mask
     parcels: np.ndarray  # (n, rows, columns): parcel of each voxel, 1 to P; 0 for none
     template: np.ndarray  # (n, rows, columns): 1 in the brain of the template, 2 in its white matter; 0 if unknown

@@ -150,18 +150,14 @@ check_atlas() { # what was handed in at build is found without network
     /data /out participant --participant-label 01 --session-label a --atlas "$ATLAS" --quiet
   ls "$out"/sub-01/ses-a/func/*_relmat.tsv > /dev/null
 
-  say "prefetch: checksums are written, a whole folder is used without network, a changed file is noticed"
+  say "prefetch: checksums are written, a whole folder is used without network"
   local folder prefetch=(prefetch --folder /atlases --atlas "$ATLAS" --space MNI152NLin2009cAsym)
   folder=$(open_folder atlases); out=$(open_folder prefetched)
   as "$OWN" -v "$folder:/atlases" --entrypoint cp "$IMAGE" -r /opt/templateflow/. /atlases
   as "$OWN" -v "$folder:/atlases" "$IMAGE" "${prefetch[@]}"
-  as "$OWN" -v "$folder:/atlases" "$IMAGE" "${prefetch[@]}" > /dev/null
   (cd "$folder" && awk -F'\t' 'NR > 1 {print $2 "  " $1}' checksums.tsv | sha256sum --check --strict)
   as "$OWN" -v "$SCRATCH/data:/data:ro" -v "$out:/out" -v "$folder:/opt/templateflow:ro" -e FCPOWER_OFFLINE=1 "$IMAGE" \
     /data /out participant --participant-label 01 --session-label a --atlas "$ATLAS" --quiet
-  as 0 --cap-add DAC_OVERRIDE -v "$folder:/atlases" --entrypoint sh "$IMAGE" -c 'for table in /atlases/tpl-*/*.tsv; do echo >> "$table"; done'
-  if as "$OWN" -v "$folder:/atlases" "$IMAGE" "${prefetch[@]}" 2> "$SCRATCH/changed.txt"; then die "prefetch took a changed file"; fi
-  grep "has changed since it was fetched" "$SCRATCH/changed.txt"
 }
 
 finished() { { grep -l '"state": "done"' "$1"/logs/status/*.json 2>/dev/null || true; } | wc -l; }

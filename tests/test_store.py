@@ -16,7 +16,6 @@ import pandas as pd
 import pytest
 
 from fcpower_bids import store
-from fcpower_bids.app import CHECKSUMS, fetch_weights
 from fcpower_bids.clinic.fit import CARD, REFERENCE, load_model, save_model
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.group import FinishedAnalyses
@@ -209,14 +208,9 @@ def test_results_and_models_name_only_their_own(tmp_path, name):
     folder, diary, name = tmp_path / "own", tmp_path / "diary.tsv", name.format(tmp_path)
     folder.mkdir()
     diary.write_text(WORD)
-    digest = FinishedAnalyses(folder)
-    digest._entries = {"check": {"key": "k", "files": {name: "x"}}}
-    (folder / "analyses.json").write_text(json.dumps(digest._entries))
-    assert FinishedAnalyses(folder).names == []
-
-    (folder / CHECKSUMS).write_text(f"file\tsha256\n{name}\t{digest_of(diary)}\n")
-    with pytest.raises(DatasetError, match="leads out"):
-        fetch_weights("fbert-1m", folder)
+    (folder / "analyses.json").write_text(json.dumps({"key": "k", "analyses": {"check": {"files": {name: "x"}}}}))
+    assert FinishedAnalyses(folder).names == FinishedAnalyses(folder).begin("other") == []
+    assert diary.read_text() == WORD
 
     nothing = pd.DataFrame(columns=list(REFERENCE.columns))
     card = json.loads((save_model(folder / "m", {"a": np.zeros(2)}, {}, nothing) / CARD).read_text())

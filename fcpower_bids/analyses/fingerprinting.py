@@ -48,10 +48,6 @@ SHARED_FACTS: dict[str, Any] = {
         "Idiff has the unit of the similarity. It falls while accuracy rises with flattening, so it does not measure "
         "the gain; d' and the accuracy do."
     ),
-    "Privacy": (
-        "FC^alpha is a strong fingerprint: it can link the scans of a person across datasets. Share connectomes as you "
-        "would share other identifying data."
-    ),
 }
 
 

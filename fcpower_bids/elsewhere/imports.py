@@ -378,8 +378,3 @@ def _series(values: np.ndarray, recording: Offered) -> np.ndarray:
             )
         values = values[~out] if len(out) == len(values) else values
     return np.where(np.ptp(values, axis=0) == 0, np.nan, values)
-
-
-def are_named(settings: Settings) -> bool:
-    """Whether ``--derivatives`` names any source."""
-    return "" not in output_folders(settings, settings.output_dir) or any(True for _ in _sources(settings))

@@ -103,8 +103,6 @@ def embedding_label(settings: Method) -> str:
 
 HUB_IDS = {"fbert-1m": "Marraffini-Giovanni/fbert-1m", "fbert-8m": "Marraffini-Giovanni/fbert-8m"}
 """Where the paper's weights were released."""
-CHECKSUMS = "checksums.tsv"
-"""Digests of the weights that ``prefetch`` has fetched, beside them."""
 CORPUS_ID = "Marraffini-Giovanni/fbert-corpus"
 """The public corpus: 106,397 windows of 27,835 recordings of 162 datasets, 26 GB, a licence per dataset."""
 LICENCE = "CC BY-NC 4.0"

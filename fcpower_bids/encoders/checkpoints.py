@@ -16,7 +16,7 @@ from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.encoders import CHECKSUMS, FACTS
+from fcpower_bids.encoders import FACTS
 from fcpower_bids.errors import FcPowerError, UsageError
 from fcpower_bids.store import atomic, load_json, replace_folder, write_text
 
@@ -160,7 +160,7 @@ def read_config(folder: Path, published: Mapping[str, Any] | None = None) -> tup
     if missing := [name for name in required if values.get(name) is None]:
         raise CheckpointError(
             f"{path} does not state {', '.join(missing)}; give the values used in training in a file {FACTS} beside it "
-            "(weights of the hub: fcpower_bids prefetch makes a folder of them)."
+            "(weights of the hub: give the hub id)."
         )
     if problems := wrong_types(FBertConfig, values) + wrong_types(ModelCard, values):
         raise CheckpointError(f"{path} describes an impossible model: {'; '.join(problems)}.")
@@ -255,7 +255,7 @@ def fetch(name: str, kind: str, files: Sequence[str], revision: str | None = Non
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         raise CheckpointError(
             f"The {kind} {name} cannot be had from the hub ({type(error).__name__}): correct the name or the revision, "
-            "log in with 'hf auth login', or download it on a connected machine and give the folder."
+            "log in with 'hf auth login', or fill HF_HOME with 'hf download' on a connected machine."
         ) from error
 
 
@@ -279,12 +279,12 @@ def digest_tensors(state: Mapping[str, Tensor]) -> str:
 def check_proof(folder: Path, state: Mapping[str, Tensor], stated: bool = False) -> None:
     """Compare tensors with their checksum. Raises CheckpointError.
 
-    Without one they are taken where their facts are `stated` by others, or where ``prefetch`` has noted their digests:
-    the same tensors embed otherwise with other heads or norms.
+    Without one they are taken where their facts are `stated` by others: the same tensors embed otherwise with other
+    heads or norms.
     """
     proof = load_json(folder / "config.json").get(PROOF)
     if proof is None:
-        if not stated and not (folder / CHECKSUMS).is_file():
+        if not stated:
             raise CheckpointError(
                 f"{folder / 'config.json'} has no proof of its weights (it was made elsewhere, or changed): a wrong "
                 f"number of heads or place of the norms would not be noticed. State them in a file {FACTS} beside it, "

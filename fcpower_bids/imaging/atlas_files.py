@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.records import Entities, space_of
 from fcpower_bids.schema import table_fault
-from fcpower_bids.store import digest_of, load_json, stored_path, write_bytes
+from fcpower_bids.store import digest_of, load_json, write_bytes
 
 EXTENSIONS = (".dlabel.nii", ".nii.gz", ".nii")
 NAMING = ("atlas", "seg", "scale")
@@ -362,11 +362,6 @@ def prefetch_files(
     queries: Sequence[tuple[Mapping[str, str], str]], folder: Path, addresses: Sequence[str] = ()
 ) -> Path:
     """Put atlases into a folder that can serve as ``TEMPLATEFLOW_HOME``, with their checksums. Raises DatasetError."""
-    recorded: dict[str, str] = {}
-    if (folder / CHECKSUMS).is_file():
-        with (folder / CHECKSUMS).open(newline="") as stream:
-            rows = csv.DictReader(stream, delimiter="\t")
-            recorded = {row["file"]: row["sha256"] for row in rows if stored_path(folder, row["file"]).is_file()}
     paths = [_obtain(names, space, [folder]) for query, space in queries for names in file_names(query, space)]
     for address in addresses:
         paths.append(path := folder / "tpl-fsLR" / address.rpartition("/")[2])
@@ -378,14 +373,8 @@ def prefetch_files(
                     f"{address} could not be fetched ({error}): download it on a machine with network and put it into "
                     "a folder for --atlas-dir."
                 ) from None
-    for path in paths:
-        name = path.relative_to(folder).as_posix()
-        digest = digest_of(path)
-        if recorded.setdefault(name, digest) != digest:
-            raise DatasetError(
-                f"{path} has changed since it was fetched (sha256 {digest}): delete it and prefetch again."
-            )
-    lines = [f"{name}\t{digest}\t{(folder / name).stat().st_size}" for name, digest in sorted(recorded.items())]
+    there = sorted({*paths, *folder.glob("tpl-*/**/*_dseg.*"), *folder.glob("tpl-*/*.dlabel.nii")})
+    lines = [f"{path.relative_to(folder).as_posix()}\t{digest_of(path)}\t{path.stat().st_size}" for path in there]
     return write_bytes(folder / CHECKSUMS, ("\n".join(["file\tsha256\tbytes", *lines]) + "\n").encode())
 
 

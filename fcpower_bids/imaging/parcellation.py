@@ -129,7 +129,6 @@ class _Tally(NamedTuple):
     constant: np.ndarray
     broken: np.ndarray
     figures: streaming.VolumeFigures
-    slices: streaming.SliceSums
 
 
 def average_voxels(
@@ -158,13 +157,13 @@ def average_voxels(
         cubic = abs(float(np.linalg.det(affine[:3, :3])))
         dice = np.nan if mask is None else template_dice(brain, tissue, cubic, of_template)
     plan = streaming.SlicePlan(header, brain, in_parcels, tissue, dice)
-    means, n_covered, figures, slices = _stream_means(
+    means, n_covered, figures = _stream_means(
         _Stream(bold, header, sample[:: 1 + len(sample) // streaming.SAMPLE], plan),
         voxels,
         [(p[voxels], n) for p, n in zip(placed, sizes, strict=True)],
     )
     coverage = n_covered / np.maximum(n_voxels, 1) * np.concatenate(in_view)
-    return means, coverage, n_voxels, n_covered, figures, slices.finish(placed, header.scaling)
+    return means, coverage, n_voxels, n_covered, figures, plan.finish(placed, header.scaling)
 
 
 class _ParcelSums:
@@ -210,7 +209,7 @@ class _Stream:
 
 def _stream_means(
     stream: _Stream, voxels: np.ndarray, members: Sequence[tuple[np.ndarray, int]]
-) -> tuple[np.ndarray, np.ndarray, streaming.VolumeFigures, streaming.SliceSums]:
+) -> tuple[np.ndarray, np.ndarray, streaming.VolumeFigures]:
     # Voxels outside the field of view from the start must not cost a second pass: one look at the first volume.
     first = next(iter(stream))
     broken = ~np.isfinite(first[voxels])
@@ -227,12 +226,12 @@ def _stream_means(
     baseline = add_up(np.where(tally.constant, 0.0, tally.first))
     with np.errstate(invalid="ignore"):  # 0 / 0 is the NaN of a parcel without covered voxels
         means = (tally.deviations + baseline) / n_covered
-    return means, n_covered.astype(int), tally.figures, tally.slices
+    return means, n_covered.astype(int), tally.figures
 
 
 def _tally(stream: _Stream, voxels: np.ndarray, add_up: _ParcelSums) -> _Tally:
     deviations = np.zeros((stream.header.n_volumes, add_up.n_parcels))
-    sample, slices = streaming.BrainSample(stream.sample, stream.header.n_volumes), streaming.SliceSums(stream.plan)
+    sample = streaming.BrainSample(stream.sample, stream.header.n_volumes)
     deviation = np.empty(len(voxels))
     broken = np.zeros(len(voxels), dtype=bool)
     unchanged = np.arange(len(voxels))  # nearly all leave this list at the second volume, so it costs nothing
@@ -245,14 +244,14 @@ def _tally(stream: _Stream, voxels: np.ndarray, add_up: _ParcelSums) -> _Tally:
             row = deviations[number]
             row[:] = add_up(deviation)
             sample.add(number, volume, deviation)
-            slices.add(number, volume)
+            stream.plan.look(number, volume)
             if number:
                 unchanged = unchanged[deviation[unchanged] == 0]
             if not np.isfinite(row).all():
                 broken |= ~np.isfinite(deviation)
     constant = np.zeros(len(voxels), dtype=bool)
     constant[unchanged] = True
-    return _Tally(deviations, first, constant, broken, sample.figures, slices)
+    return _Tally(deviations, first, constant, broken, sample.figures)
 
 
 @lru_cache(maxsize=2)  # most recordings of a dataset are on one grid, and resampling costs as much as fifty volumes

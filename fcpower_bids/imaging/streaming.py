@@ -316,43 +316,20 @@ class SlicePlan:
         self.voxels = x + width * (y[:, None] + height * self.places[:, None, None])
         self.start = SETTLING if header.n_volumes > 4 * SETTLING else 0
         self.brain, self.template, self.dice = brain.take(self.voxels), tissue.take(self.voxels), np.array(dice)
+        self.volume = np.full(self.voxels.shape, np.nan)
 
-
-class SliceSums:
-    """Sums of the slices and of their squares, as deviations from the first volume that counts."""
-
-    def __init__(self, plan: SlicePlan) -> None:
-        self.plan = plan
-        self.n_volumes = 0
-        self.voxels = plan.voxels.ravel()
-        self.first, self.sums, self.squares = np.zeros((3, len(self.voxels)))
-
-    def add(self, number: int, volume: np.ndarray) -> None:
-        """Add one volume."""
-        if number < self.plan.start:
-            return
-        values = volume.take(self.voxels).astype(np.float64)
-        if not self.n_volumes:
-            self.first = values
-        self.n_volumes += 1
-        values = values - self.first
-        self.sums += values
-        self.squares += np.square(values, out=values)
+    def look(self, number: int, volume: np.ndarray) -> None:
+        """Keep the first volume that counts."""
+        if number == self.start:
+            self.volume = volume.take(self.voxels).astype(np.float64)
 
     def finish(self, placed: Sequence[np.ndarray], scaling: tuple[float, float]) -> list[Slices | None]:
         """Return the slices under each atlas; None where the grid is oblique. Shapes and units: placed (X * Y * Z,)."""
-        plan = self.plan
-        axes = plan.affine[:3, :3] / np.linalg.norm(plan.affine[:3, :3], axis=0)
+        axes = self.affine[:3, :3] / np.linalg.norm(self.affine[:3, :3], axis=0)
         if not (np.abs(np.diag(axes)) > ALIGNED).all():  # its axes are not those of the template
             return [None] * len(placed)
         slope, intercept = scaling
-        n = max(self.n_volumes, 1)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            mean = (self.first + self.sums / n) * slope + intercept
-            variance = (self.squares - self.sums**2 / n) / max(n - 1, 1)
-            stability = mean / (np.sqrt(np.maximum(variance, 0)) * abs(slope))
-        drawn = (np.where(np.isfinite(values), values, np.nan).astype(np.float32) for values in (mean, stability))
-        mean, stability = (values.reshape(plan.voxels.shape) for values in drawn)
-        z = plan.affine[2, 2] * plan.places + plan.affine[2, 3]
-        parcels = (labels.take(plan.voxels).astype(np.uint16) for labels in placed)
-        return [Slices(mean, stability, plan.brain, labels, plan.template, z, plan.dice) for labels in parcels]
+        volume = np.where(np.isfinite(self.volume), self.volume * slope + intercept, np.nan).astype(np.float32)
+        z = self.affine[2, 2] * self.places + self.affine[2, 3]
+        parcels = (labels.take(self.voxels).astype(np.uint16) for labels in placed)
+        return [Slices(volume, self.brain, labels, self.template, z, self.dice) for labels in parcels]

@@ -28,7 +28,7 @@ from fcpower_bids.outputs.tables import json_text, made_by, program_names, read_
 from fcpower_bids.records import Atlas, Entities, Output, Recording
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
-from fcpower_bids.store import LOCKS, atomic, lock, write_shared, write_text
+from fcpower_bids.store import LOCKS, atomic, lock, write_shared
 from fcpower_bids.transforms.connectomes import make_transform
 
 BIDS_VERSION = "1.11.1"
@@ -257,14 +257,6 @@ def linked_datasets(output_dir: Path) -> dict[str, Path]:
     """Return the input datasets that the description of outputs links to, by name."""
     parsed = {name: urlparse(str(link)) for name, link in _links(output_dir).items()}
     return {name: output_dir / unquote(link.path) for name, link in parsed.items() if link.scheme in ("", "file")}
-
-
-def move_links(output_dir: Path, copy: Path) -> None:
-    """Make the description in a copy of outputs link to the datasets that those link to, wherever the copy lies."""
-    if linked := linked_datasets(output_dir):
-        links = _links(output_dir) | {name: quote(os.path.abspath(folder)) for name, folder in linked.items()}
-        about = {**read_json(output_dir / DESCRIPTION), "DatasetLinks": links}
-        write_text(copy / DESCRIPTION, json_text(about))
 
 
 def bids_uri(path: Path, datasets: Mapping[str, Path]) -> str:

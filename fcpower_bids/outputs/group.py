@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -72,83 +72,63 @@ THROUGH_THE_COHORT = frozenset(
 
 
 class FinishedAnalyses:
-    """The analyses whose tables are in a folder."""
+    """The analyses whose tables are in a folder: all of one cohort and one set of choices."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         try:
-            entries = read_json(folder / NAME)
+            content = read_json(folder / NAME)
         except DatasetError:  # not there, or damaged: every analysis runs again
-            entries = {}
+            content = {}
+        question, entries = content.get("question"), content.get("analyses")
+        self.key = str(content.get("key", ""))
+        self.question: dict[str, Any] = question if isinstance(question, dict) else {}
         self._entries: dict[str, Any] = {}
-        for name, entry in entries.items():
+        for name, entry in entries.items() if isinstance(entries, dict) else ():
             files = entry.get("files") if isinstance(entry, dict) else None
             if isinstance(files, dict) and all(map(is_inner, files)):
                 self._entries[name] = entry
 
     @property
     def names(self) -> list[str]:
-        """Analyses that were done at some time."""
+        """Analyses that are done."""
         return list(self._entries)
 
-    def has(self, name: str, key: str) -> bool:
-        """Whether an analysis was done with this key, and its tables are still what it wrote."""
+    @property
+    def tables(self) -> set[str]:
+        """The tables that they wrote."""
+        return {file.partition(".")[0] for entry in self._entries.values() for file in entry["files"]}
+
+    def has(self, name: str, atlases: str = "") -> bool:
+        """Whether an analysis was done, of these cohorts of several atlases, and its tables are what it wrote."""
         entry = self._entries.get(name, {})
-        if entry.get("key") != key or not entry.get("files"):
+        if not entry.get("files") or entry.get("atlases") != atlases:
             return False
         return all(_digest_file(stored_path(self.folder, file)) == digest for file, digest in entry["files"].items())
 
-    def tables_of(self, names: Iterable[str]) -> frozenset[str]:
-        """Tables that these analyses wrote and none of the others."""
-        names = set(names)
-        tables, others = set[str](), set[str]()
-        for name, entry in self._entries.items():
-            (tables if name in names else others).update(file.partition(".")[0] for file in entry.get("files", {}))
-        return frozenset(tables - others)
-
-    def question(self, name: str) -> Mapping[str, Any]:
-        """The question that the tables of an analysis answer; empty where it was not noted."""
-        noted = self._entries.get(name, {}).get("question")
-        return noted if isinstance(noted, dict) else {}
-
-    def scans(self, name: str) -> str:
-        """Digest of the scans that an analysis was of."""
-        return str(self._entries.get(name, {}).get("scans", ""))
+    def begin(self, key: str) -> list[str]:
+        """Note the key of a run that begins; return the analyses of another key, whose tables are removed."""
+        others = self.names if key != self.key else []
+        for name in others:
+            for file in self._entries.pop(name)["files"]:
+                stored_path(self.folder, file).unlink(missing_ok=True)
+        self.key, self.question = key, self.question if key == self.key else {}
+        self._write()
+        return others
 
     def add(
-        self,
-        name: str,
-        key: str,
-        tables: Mapping[str, Table],
-        question: Mapping[str, Any] | None = None,
-        scans: str = "",
+        self, name: str, tables: Mapping[str, Table], atlases: str = "", question: Mapping[str, Any] | None = None
     ) -> None:
-        """Note an analysis after its last table is on disk; remove tables of its earlier run that it did not write."""
-        files = [f"{table}.json" for table in tables]
-        files = sorted((*files, *(table_file(name, table.n_rows) for name, table in tables.items())))
-        self._remove_outdated(name, files)
-        for other in self._entries.keys() - {name}:
-            if set(self._entries[other].get("files", {})) <= set(files):
-                del self._entries[other]
-        self._entries[name] = {
-            "key": key,
-            "files": {file: _digest_file(self.folder / file) for file in files},
-            "question": dict(question or {}),
-            "scans": scans,
-        }
-        write_json(self.folder / NAME, self._entries)
+        """Note an analysis after its last table is on disk, and the question that it answers, if any."""
+        files = (*(f"{table}.json" for table in tables), *(table_file(name, tables[name].n_rows) for name in tables))
+        digests = {file: _digest_file(self.folder / file) for file in sorted(files)}
+        self._entries[name] = {"files": digests, "atlases": atlases}
+        self.question = dict(question or self.question)
+        self._write()
 
-    def forget(self, name: str) -> None:
-        """Remove the tables of an analysis that is about to be done anew: of one that fails none are left."""
-        self._remove_outdated(name, ())
-        if self._entries.pop(name, None):
-            write_json(self.folder / NAME, self._entries)
-
-    def _remove_outdated(self, name: str, files: Iterable[str]) -> None:
-        others = {file for other, entry in self._entries.items() if other != name for file in entry.get("files", {})}
-        for file, digest in self._entries.get(name, {}).get("files", {}).items():
-            if file not in files and file not in others and _digest_file(stored_path(self.folder, file)) == digest:
-                stored_path(self.folder, file).unlink(missing_ok=True)
+    def _write(self) -> None:
+        content = {"key": self.key, "question": self.question, "analyses": self._entries}
+        write_json(self.folder / NAME, content)
 
 
 def analysis_key(cohorts: Mapping[str, Cohort], settings: Settings) -> str:
@@ -159,11 +139,6 @@ def analysis_key(cohorts: Mapping[str, Cohort], settings: Settings) -> str:
     choices["random_seed"] = settings.method.random_seed
     content = [__version__, choices, {name: digest_cohort(cohort) for name, cohort in cohorts.items()}]
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
-
-
-def digest_scans(cohort: Cohort) -> str:
-    """Digest of who was scanned, and when."""
-    return hashlib.sha256(cohort.scans[["participant_id", "session"]].to_csv().encode()).hexdigest()[:16]
 
 
 def digest_cohort(cohort: Cohort) -> str:

@@ -230,11 +230,11 @@ def write_previews(output_dir: Path, results: Results) -> None:
     """Keep a preview of every atlas's series before cleaning."""
     for series, atlas in zip(results.series, results.atlases, strict=True):
         coverage = output_path(output_dir, results.recording, COVERAGE, atlas)
-        if series.slices is not None:  # the mean in 255 steps from black to white, the rest as it is
-            known = series.slices.mean[np.isfinite(series.slices.mean)]
+        if series.slices is not None:  # the volume in 255 steps from black to white, the rest as it is
+            known = series.slices.volume[np.isfinite(series.slices.volume)]
             white = max(float(np.percentile(known, BRIGHTEST)), 1e-9) if known.size else 1.0
-            mean = np.rint(np.clip(np.nan_to_num(series.slices.mean) / white, 0, 1) * 255).astype(np.uint8)
-            shown = series.slices._replace(mean=mean, tsnr=series.slices.tsnr.astype(np.float16))
+            volume = np.rint(np.clip(np.nan_to_num(series.slices.volume) / white, 0, 1) * 255).astype(np.uint8)
+            shown = series.slices._replace(volume=volume)
             with atomic(preview_path(coverage, SLICES)) as temporary, temporary.open("wb") as file:
                 np.savez_compressed(file, **shown._asdict())
         kept = results.cleaning.kept
@@ -263,7 +263,7 @@ def read_slices(path: Path) -> Slices | None:
     if not path.exists():
         return None
     slices = Slices(**_read(path, Slices._fields))
-    if len({array.shape for array in slices[:5]}) > 1 or slices.mean.ndim != 3 or len(slices.z) != len(slices.mean):
+    if len({array.shape for array in slices[:4]}) > 1 or slices.volume.ndim != 3 or len(slices.z) != len(slices.volume):
         raise DatasetError(f"{path} holds no slices. Remove it; the page does without.")
     return slices
 
@@ -323,29 +323,18 @@ SEEN_THROUGH = 0.35
 """Share of the anatomy in the colour of a parcel."""
 
 
-def median_tsnr(slices: Slices) -> float:
-    """Median over the voxels of the brain that are shown; NaN where none has a value."""
-    known = slices.tsnr[slices.brain & np.isfinite(slices.tsnr)]
-    return float(np.median(known.astype(np.float64))) if known.size else float("nan")
-
-
 def draw_brain(slices: Slices, coverage: np.ndarray, threshold: float) -> str:
-    """Draw three rows of slices: outlines on the mean, temporal SNR, and coverage (P,)."""
-    stability = np.where(slices.brain, slices.tsnr.astype(np.float64), np.nan)
-    known = stability[np.isfinite(stability)]
-    highest = max(float(np.percentile(known, 98)), 1e-6) if known.size else 1.0
-    steps = step_of(np.nan_to_num(stability), 0, highest)
-    rows: list[tuple[str, np.ndarray, np.ndarray | None]] = [
-        ("mean", outline(_grey(slices), slices), None),
-        (f"temporal SNR, 0 to {highest:.0f}", steps, colours("inferno", STEPS)),
-        ("coverage, 0 to 1", paint_coverage(_grey(slices), slices, coverage, threshold), None),
-    ]
-    wide, n, top = 9.2 * POINTS, len(slices.mean), 0.0
+    """Draw two rows of slices: outlines on a volume, and coverage (P,)."""
+    rows = {
+        "outlines": outline(_grey(slices), slices),
+        "coverage, 0 to 1": paint_coverage(_grey(slices), slices, coverage, threshold),
+    }
+    wide, n, top = 9.2 * POINTS, len(slices.volume), 0.0
     drawing = Drawing(9.6, 1)
-    for title, pictures, palette in rows:
+    for title, pictures in rows.items():
         picture = np.concatenate(list(pictures), axis=1)  # side by side
         box = Box(0.035 * drawing.width, top, wide, wide / picture.shape[1] * picture.shape[0])
-        drawing.image(box, encode_png(picture, palette), picture.shape[1])
+        drawing.image(box, encode_png(picture), picture.shape[1])
         drawing.text(box.left - 5, box.top + box.height / 2, title, 8, turned=True)
         for place, side in ((0.03, "L"), (n - 0.03, "R")):
             drawing.text(box.left + place / n * wide, box.bottom - 3, side, 8, fill="#fff", font_weight="bold")
@@ -357,7 +346,7 @@ def draw_brain(slices: Slices, coverage: np.ndarray, threshold: float) -> str:
 
 
 def _grey(slices: Slices) -> np.ndarray:
-    return np.repeat((slices.mean // (256 // STEPS) * (256 // STEPS))[..., None], 3, axis=-1).astype(np.uint8)
+    return np.repeat((slices.volume // (256 // STEPS) * (256 // STEPS))[..., None], 3, axis=-1).astype(np.uint8)
 
 
 def outline(grey: np.ndarray, slices: Slices) -> np.ndarray:

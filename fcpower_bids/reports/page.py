@@ -45,12 +45,11 @@ class Panel:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a table: text, sorting key, link, and a mark for the best."""
+    """One cell of a table: text, sorting key and link."""
 
     text: str
     value: Any = ""
     address: str = ""
-    best: bool = False
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from fcpower_bids.outputs.recording import SPECTRUM_TABLE as SPECTRUM
 from fcpower_bids.outputs.tables import read_json, read_matrix, read_series
 from fcpower_bids.reports import figures
 from fcpower_bids.reports.accounts import Account, Parcellation, View, read_columns, read_parcellation
-from fcpower_bids.reports.figures import Preview, draw_brain, make_preview, median_tsnr, read_preview, read_slices
+from fcpower_bids.reports.figures import Preview, draw_brain, make_preview, read_preview, read_slices
 from fcpower_bids.reports.page import Panel, listed, make_panel, relative_link
 from fcpower_bids.reports.svg import draw_curves
 from fcpower_bids.settings import Settings
@@ -119,8 +119,7 @@ def make_coverage(context: Context) -> Iterator[Panel]:
     if slices.template.any():  # where its space is that of the recording
         dice = f"; Dice coefficient with the template's brain {slices.dice:.2f}" if np.isfinite(slices.dice) else ""
         rims = f"the brain mask (orange{dice}), of the atlas (blue) and of the template's white matter (purple)"
-    svg, snr = draw_brain(slices, coverage, threshold), f"{median_tsnr(slices):.0f}"
-    yield context.panel("brain", svg, path, rims=rims, snr=snr, **words)
+    yield context.panel("brain", draw_brain(slices, coverage, threshold), path, rims=rims, **words)
 
 
 def make_over_time(context: Context) -> Iterator[Panel]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -13,12 +12,11 @@ from typing import Any
 from markupsafe import Markup
 
 from fcpower_bids.cohort.recordings import DECISIONS, EXCLUDE_FILE, REJECT, read_decisions
-from fcpower_bids.cohort.recordings import FILE as RECORDINGS
 from fcpower_bids.encoders import embedding_label
-from fcpower_bids.errors import DatasetError, FcPowerError
+from fcpower_bids.errors import FcPowerError
 from fcpower_bids.outputs import dataset
 from fcpower_bids.outputs.status import DONE, SKIPPED, TABLE, describe_reasons, explain, read_statuses
-from fcpower_bids.outputs.tables import MISSING, read_table
+from fcpower_bids.outputs.tables import MISSING
 from fcpower_bids.reports.accounts import (
     USED_WITH_CAUTION,
     WORDS,
@@ -147,12 +145,11 @@ def _decided(output_dir: Path, recordings: Sequence[str]) -> tuple[dict[str, lis
     return decisions, others
 
 
-FEWEST_TO_STAND_AMONG = 3
 SAME = ("space", "res", "den")
 """Entities that a page does not repeat where they are the same for all recordings."""
 ABOUT_FIGURES = (
     "FD: framewise displacement, the movement from one volume to the next. Out of band: power outside the pass-band "
-    "after cleaning. Coverage: share of the voxels of the parcels that were scanned. FD among all: 1 moves least."
+    "after cleaning. Coverage: share of the voxels of the parcels that were scanned."
 )
 LOGS = (TABLE, "logs/settings.toml", "logs/CITATION.md", "logs/CITATION.bib")
 
@@ -171,10 +168,10 @@ def write_pages(settings: Settings, subjects: Sequence[str], with_index: bool = 
 
     What is wrong with the page of one does not stop the others.
     """
-    written, everyone = Written(), _everyone(settings.output_dir)
+    written = Written()
     for subject in subjects:
         try:
-            _write_subject(settings, subject, everyone, written)
+            _write_subject(settings, subject, written)
         except Exception as error:
             why = explain(error, settings.output_dir, f"sub-{subject}_page")
             written.failures.append(f"sub-{subject} has no page. {why}")
@@ -183,16 +180,7 @@ def write_pages(settings: Settings, subjects: Sequence[str], with_index: bool = 
     return written
 
 
-def _everyone(output_dir: Path) -> list[float]:
-    """Mean FD in mm of all recordings that are used; empty without ``recordings.tsv``."""
-    try:
-        table = read_table(output_dir / RECORDINGS)
-        return table[table["state"] == DONE].drop_duplicates("recording")["mean_fd"].dropna().astype(float).tolist()
-    except (DatasetError, KeyError, TypeError, ValueError):  # there is none of the whole folder, or not one of ours
-        return []
-
-
-def _write_subject(settings: Settings, subject: str, everyone: list[float], written: Written) -> None:
+def _write_subject(settings: Settings, subject: str, written: Written) -> None:
     """Write the page of one participant: a section for each recording under each atlas."""
     output = settings.output_dir
     accounts, embeddings = read_accounts(output, subject, embedding_label(settings.method))
@@ -212,7 +200,7 @@ def _write_subject(settings: Settings, subject: str, everyone: list[float], writ
         "participant.html",
         title=f"sub-{subject}",
         verdict=judge(accounts, embeddings),
-        table=_summary(accounts, dull, everyone),
+        table=_summary(accounts, dull),
         sessions=sessions,
         methods=Markup(to_html(methods_text(settings, atlases), all_references(), level=1)),
         chain=programs_of(output),
@@ -234,21 +222,17 @@ def _atlases(accounts: Sequence[Account], settings: Settings) -> list[AtlasFacts
     return sorted(facts)
 
 
-def _summary(accounts: Sequence[Account], dull: tuple[str, ...], everyone: list[float]) -> Grid:
-    """The table of the recordings: one row per atlas, or one with the state alone; and the place of FD among all."""
-    rows, placed = [], len(everyone) >= FEWEST_TO_STAND_AMONG
-    nothing: list[dict[str, Any]] = [{"atlas": "", "mean_fd": math.nan}]
+def _summary(accounts: Sequence[Account], dull: tuple[str, ...]) -> Grid:
+    """The table of the recordings: one row per atlas, or one with the state alone."""
+    rows: list[tuple[Cell, ...]] = []
     for account in accounts:
         state, name = WORDS[account.status.state], account.without("sub", *dull)
         state = USED_WITH_CAUTION if account.status.state == DONE and cautions_of(account) else state
         numbers = {view.atlas: number for number, view in enumerate(account.views)}
-        for row in account.quality or nothing:
+        for row in account.quality or [{"atlas": ""}]:
             address = f"#{account.name}-{numbers.get(row['atlas'], 0)}"
-            place = 1 + sum(fd < row["mean_fd"] for fd in everyone)
-            known = account.status.state == DONE and not math.isnan(row["mean_fd"])
-            among = Cell(f"{place} of {len(everyone)}" if known else "n/a", place if known else "n/a")
-            first = Cell(name, name, address), Cell(dataset.short_name(row["atlas"])), Cell(state), *[among] * placed
+            first = Cell(name, name, address), Cell(dataset.short_name(row["atlas"])), Cell(state)
             values = _figures(account, [row]) if account.quality else [""] * len(FIGURES)
             rows.append((*first, *(Cell(value, value) for value in values)))
-    header = ("Recording", "Atlas", "State", *["FD among all"] * placed, *FIGURES)
+    header = ("Recording", "Atlas", "State", *FIGURES)
     return Grid("", ABOUT_FIGURES, header, tuple(rows))

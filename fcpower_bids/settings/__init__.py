@@ -51,7 +51,7 @@ LEVELS: Mapping[str, Level] = {
         "prediction, identification and the other analyses of a cohort, one page",
         sections=("selection", "encoder", "group", "resources", "other"),
         also=("atlas", "alpha", "min_time", "eigenvalue_floor", "shrink_to_identity"),
-        without=("input_type", "bids_database_dir", "use_plugin"),
+        without=("input_type", "bids_database_dir", "use_plugin", "dry_run"),
     ),
     "pretrain": Level(
         "an encoder from a corpus, or from the recordings that were processed",

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -29,15 +25,14 @@ from fcpower_bids.cohort.inclusion import DECISION, EXCLUDED_TABLE, NO_SESSION, 
 from fcpower_bids.cohort.phenotype_columns import describe_sets, name_columns
 from fcpower_bids.cohort.recordings import selected_of, write_recordings
 from fcpower_bids.cohort.scans import IDENTITY, SCANS
-from fcpower_bids.elsewhere.imports import are_named, bring_sources
+from fcpower_bids.elsewhere.imports import bring_sources
 from fcpower_bids.encoders import embedding_label, open_encoder
-from fcpower_bids.errors import DatasetError, FcPowerError, Incomplete, NotInCohort, RecordingError, Unfit, UsageError
+from fcpower_bids.errors import DatasetError, Incomplete, NotInCohort, RecordingError, Unfit, UsageError
 from fcpower_bids.imaging.atlas_files import declared_atlases
 from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import SITE, check_input_folder, output_folders
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.notebook import open_cohort
-from fcpower_bids.outputs.dataset import move_links
 from fcpower_bids.outputs.group import (
     CHECK,
     INDEX,
@@ -46,7 +41,6 @@ from fcpower_bids.outputs.group import (
     Attempts,
     FinishedAnalyses,
     analysis_key,
-    digest_scans,
     write_group_tables,
 )
 from fcpower_bids.outputs.status import (
@@ -66,9 +60,6 @@ from fcpower_bids.workflows.stored import embed_stored
 WITHOUT_TARGETS = frozenset({"fingerprinting", "qc_fc", "spectrum_geometry"})
 PERMUTATIONS = "Permutations"
 """Fact of a sidecar: how many, and why so many."""
-OTHER_TABLES = "its tables in this folder are of other people, data or choices"
-OUTDATED = f"not asked for this time; {OTHER_TABLES}"
-INTERRUPTED = f"the run ended before it was done anew; {OTHER_TABLES}"
 SCREENS = frozenset({"transform_screen", "spectral_controls"})
 """Analyses that go through all transforms."""
 
@@ -77,8 +68,6 @@ def run_group(settings: Settings) -> int:
     """Check the cohort, run the analyses, return the exit code; one stops no other. Raises DatasetError, Incomplete."""
     settings = _settle(settings)
     names = analyses_to_run(settings)
-    if settings.run.dry_run:
-        return _dry_run(settings)
     attempts = Attempts(settings, [PAGE] * settings.run.reports_only + [CHECK] * (not names))
     shared = settings.work / "shared"
     if not settings.run.reports_only:
@@ -98,11 +87,10 @@ def run_group(settings: Settings) -> int:
                 held.enter_context(lock(path))
             with sharing_spectra(cohort.edges):
                 cohort, by_atlas = _write_cohort(cohort, by_atlas, settings, attempts)
-                finished, keys = FinishedAnalyses(settings.results), _keys_of(cohort, by_atlas, settings)
-                pending = _outdated(keys, cohort, INTERRUPTED, settings)
-                _note(pending, settings)  # the check may have joined families
+                finished = FinishedAnalyses(settings.results)
+                atlases = {name: analysis_key(by_atlas, settings) for name in OF_COHORTS if by_atlas}
                 for name in names:
-                    if finished.has(name, keys.get(name, "")):  # of the same cohort and choices
+                    if finished.has(name, atlases.get(name, "")):  # of the same cohort and choices
                         attempts.finish(name)
                         say(f"{name}: unchanged, tables kept", settings)
                         continue
@@ -111,14 +99,13 @@ def run_group(settings: Settings) -> int:
                     with attempts.at(name, partial(_may_leave_out, name, settings)):
                         tables = ANALYSES[name](by_atlas if name in OF_COHORTS else cohort, settings)
                         write_group_tables(finished.folder, tables, settings)
-                        finished.add(name, keys.get(name, ""), tables, settings.question(), digest_scans(cohort))
-                        pending = [row for row in pending if row[0] != name]
-                        _note(pending, settings)
+                        question = {} if name in WITHOUT_TARGETS else settings.question()
+                        finished.add(name, tables, atlases.get(name, ""), question)
                         say(f"{name}: {len(tables)} tables in {time.monotonic() - started:.0f} s", settings)
                         notes = (table.facts[PERMUTATIONS] for table in tables.values() if PERMUTATIONS in table.facts)
                         for note in dict.fromkeys(notes):
                             say(f"{name}: permutations: {note}", settings)
-                _conclude(keys, cohort, settings, attempts)
+                _conclude(cohort, settings, attempts)
             if settings.group.save_models and analyses_to_run(settings):
                 from fcpower_bids.clinic.fit import save_models  # most runs need no models
 
@@ -159,25 +146,6 @@ def _settle(settings: Settings) -> Settings:
     return settings
 
 
-def _dry_run(settings: Settings) -> int:
-    """Say what the analyses would see, and refuse what a run refuses before the first of them."""
-    with untouched(settings) as choices, memory_limit(settings.run.mem_mb):
-        bring_sources(choices)
-        cohort, by_atlas = open_cohorts(choices)
-        left_out = _check_choices(analyses_to_run(settings), cohort, by_atlas, choices)
-        _describe_cohort(cohort, choices)
-    sessions = ", ".join(f"{name}: {count}" for name, count in cohort.scans["session"].value_counts().items())
-    columns = ", ".join(map(str, cohort.phenotypes.columns)) or "none"
-    say(
-        f"{cohort.scans['participant_id'].nunique()} people, {len(cohort.scans)} scans ({sessions}), "
-        f"{len(cohort.parcels)} parcels, phenotypes: {columns}; {len(cohort.excluded)} exclusions",
-        settings,
-    )
-    for name, reason in left_out.items():
-        say(f"{name}: would be left out. {reason}", settings)
-    return 0
-
-
 def _describe_cohort(cohort: Cohort, settings: Settings) -> None:
     """Say who is missing and why, before any table (one line each, or for all with the same reason), and all notes.
 
@@ -215,12 +183,13 @@ def _write_cohort(
         ) from error
     for place in (folder, folder / "models"):
         sweep(place / name for name in leftovers(place))  # of a run that was killed: no other run is at work here
+    if others := set(FinishedAnalyses(folder).begin(analysis_key({"": cohort}, settings))) - {CHECK}:
+        say(f"Tables of other people, data or choices are removed: {', '.join(sorted(others))}.", settings)
     write_shared(output, settings.results_record, settings.as_toml())
     facts = {"Description": "The scans of the cohort, in the order of the analyses", "Cleaning": cohort.cleaning}
     facts |= {"CohortNotes": list(cohort.notes)} if cohort.notes else {}
     people = [Table(cohort.excluded, EXCLUDED_TABLE), Table(cohort.scans, SCANS, facts)]
-    # what is true if the run is stopped
-    _note(_outdated(_keys_of(cohort, by_atlas, settings), cohort, INTERRUPTED, settings), settings)
+    _note([], settings)
     write_group_tables(folder, {table.spec.name: table for table in people}, settings)
     cohort = attempts.run(CHECK, partial(check_first, cohort, settings)) or cohort
     if cohort.alike:  # the check has made one family of two people
@@ -232,19 +201,18 @@ def _write_cohort(
 def _refuse_other_question(settings: Settings) -> None:
     """Refuse to replace the answer to another question without being asked to. Raises UsageError."""
     finished, now = FinishedAnalyses(settings.results), settings.question()
-    for name in set(finished.names) & set(analyses_to_run(settings)) - WITHOUT_TARGETS:
-        before = finished.question(name)
-        other = [option for option in before if option in now and _in_words(before[option]) != _in_words(now[option])]
-        if other and not settings.run.replace:
-            check_names(settings)  # a slip of the pen is no other question
-            changes = "; ".join(
-                f"--{option.replace('_', '-')} {_in_words(before[option])}, now {_in_words(now[option])}"
-                for option in other
-            )
-            raise UsageError(
-                f"{settings.results} holds results of another question ({changes}). Give this run"
-                f" {'another' if settings.group.name else 'a'} --name to keep both, or --replace."
-            )
+    before = finished.question
+    other = [option for option in before if option in now and _in_words(before[option]) != _in_words(now[option])]
+    if other and not settings.run.replace:
+        check_names(settings)  # a slip of the pen is no other question
+        changes = "; ".join(
+            f"--{option.replace('_', '-')} {_in_words(before[option])}, now {_in_words(now[option])}"
+            for option in other
+        )
+        raise UsageError(
+            f"{settings.results} holds results of another question ({changes}). Give this run"
+            f" {'another' if settings.group.name else 'a'} --name to keep both, or --replace."
+        )
 
 
 def _in_words(value: Any) -> str:
@@ -254,8 +222,8 @@ def _in_words(value: Any) -> str:
     return " ".join(sorted(map(str, value)) if isinstance(value, list) else [str(value or "")]) or "not given"
 
 
-def _conclude(keys: Mapping[str, str], cohort: Cohort, settings: Settings, attempts: Attempts) -> None:
-    """Write why analyses are not there, or are of another cohort. Raises DatasetError where none could be done."""
+def _conclude(cohort: Cohort, settings: Settings, attempts: Attempts) -> None:
+    """Write why analyses are not there. Raises DatasetError where none could be done."""
     few = cohort.scans["participant_id"].nunique() < FEWEST_PEOPLE
     reasons = attempts.left_out | attempts.refused
     # few people are described, which the check and the page do
@@ -267,27 +235,7 @@ def _conclude(keys: Mapping[str, str], cohort: Cohort, settings: Settings, attem
         raise DatasetError("\n".join(f"{name}: {reason}" for name, reason in reasons.items()))
     rows = [(name, "left out", reason) for name, reason in reasons.items()]
     rows += [(name, "failed", reason) for name, reason in attempts.failed.items()]
-    outdated = [row for row in _outdated(keys, cohort, OUTDATED, settings) if row[0] not in analyses_to_run(settings)]
-    _note([*rows, *outdated], settings)
-    for name, _, _ in outdated:
-        say(f"{name}: {OUTDATED}", settings)
-
-
-def _keys_of(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings) -> dict[str, str]:
-    """Key of people, data and choices of every analysis that can be told apart."""
-    key, of_cohorts = analysis_key({"": cohort}, settings), analysis_key(by_atlas, settings) if by_atlas else ""
-    return {name: of_cohorts if name in OF_COHORTS else key for name in ANALYSES if name not in OF_COHORTS or by_atlas}
-
-
-def _outdated(keys: Mapping[str, str], cohort: Cohort, why: str, settings: Settings) -> list[tuple[str, str, str]]:
-    """Rows of the analyses whose tables are in the folder and of another cohort; without a key, of other scans."""
-    finished, scans = FinishedAnalyses(settings.results), digest_scans(cohort)
-    rows = []
-    for name in finished.names:
-        same = finished.has(name, keys[name]) if name in keys else finished.scans(name) in ("", scans)
-        if name in ANALYSES and not same:
-            rows.append((name, "outdated", why))
-    return rows
+    _note(rows, settings)
 
 
 def _note(rows: Sequence[tuple[str, str, str]], settings: Settings) -> None:
@@ -296,25 +244,17 @@ def _note(rows: Sequence[tuple[str, str, str]], settings: Settings) -> None:
     write_group_tables(settings.results, {LEFT_OUT.name: table}, settings)
 
 
-def _check_choices(
-    names: Sequence[str], cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings
-) -> dict[str, str]:
-    """End the run before the first analysis where one that was named, or a choice, is not possible.
-
-    Returns the analyses that the cohort does not allow and that may be left out, with the reason.
-    """
-    left_out = {}
+def _check_choices(names: Sequence[str], cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings) -> None:
+    """End the run before the first analysis where one that was named, or a choice, is not possible."""
     for name in names:
         try:
             FIRST_LOOKS[name](by_atlas if name in OF_COHORTS else cohort, settings)
         except Unfit as error:
             if not _may_leave_out(name, settings, error):
                 raise DatasetError(f"{name}: {error}") from error
-            left_out[name] = str(error)
         except Exception:
             # Met again, and noted with its traceback, when the analysis runs.
             continue
-    return left_out
 
 
 def _may_leave_out(name: str, settings: Settings, error: Unfit) -> bool:
@@ -405,21 +345,3 @@ def load_series_encoder(
         return vectors[0]
 
     return embed
-
-
-@contextmanager
-def untouched(settings: Settings) -> Iterator[Settings]:
-    """Settings with a copy of the output folder that may be written to, if sources come in. Raises FcPowerError."""
-    if not are_named(settings):
-        yield settings
-        return
-    with TemporaryDirectory(prefix="fcpower_bids-") as folder:
-        copy = Path(folder, "out")
-        if settings.output_dir.is_dir():  # links are replaced by what is written, not written through
-            without = shutil.ignore_patterns("work", "group", "locks")
-            shutil.copytree(settings.output_dir.absolute(), copy, ignore=without, copy_function=os.symlink)
-            move_links(settings.output_dir, copy)
-        try:
-            yield settings.changed(output_dir=copy, work_dir=Path(folder, "work"))
-        except FcPowerError as error:
-            raise type(error)(str(error).replace(str(copy), str(settings.output_dir))) from error

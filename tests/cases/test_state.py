@@ -298,7 +298,7 @@ def test_a_choice_that_nothing_reads_is_named(listed, tmp_path):
     for words, said in (
         ((*by_sites, *few), "--folds is not used: every site is held out in turn."),
         (
-            ("--analyses", "spectrum_geometry", "--kernel", "linear", "--dry-run", *few),
+            ("--analyses", "spectrum_geometry", "--kernel", "linear", *few, "--name", "y"),
             "--kernel is not used by",
         ),
         (("--reports-only", "--targets", "zzz"), "--targets: not used, as --reports-only makes the page"),

@@ -12,17 +12,12 @@ import unicodedata
 
 import pytest
 
-from fcpower_bids.app import prefetch
 from fcpower_bids.cli import parser
 from fcpower_bids.cli.parser import OURS, build_parser, read_configuration
 from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.encoders import CHECKSUMS, HUB_IDS, checkpoints
-from fcpower_bids.encoders.checkpoints import ModelCard, read_config, save_checkpoint
-from fcpower_bids.encoders.fbert import FBert, FBertConfig
 from fcpower_bids.errors import UsageError
 from fcpower_bids.outputs.tables import read_toml
 from fcpower_bids.settings import LEVELS
-from fcpower_bids.store import digest_of
 from tests.cases.cohorts import PEOPLE, group, read, write_series, write_table
 from tests.cases.people import files, run
 from tests.command import parse_settings
@@ -80,41 +75,6 @@ def test_pages_alone_are_refused_where_a_file_chooses_otherwise(outputs, tmp_pat
     other = run(*words[:-2], "--head-radius", "40")
     assert other.code == 2
     assert "--head-radius is not what the outputs were made with" in other.err
-
-
-SMALL_MODEL = FBertConfig(3, d=8, layers=1, heads=2, ff=16)
-
-
-@pytest.fixture
-def hub(tmp_path, monkeypatch):
-    """A hub with one checkpoint and a file that nobody needs; it remembers what was asked of it."""
-    folder = tmp_path / "hub"
-    save_checkpoint(folder, FBert(SMALL_MODEL, 0), SMALL_MODEL, ModelCard(("a", "b", "c")))
-    (folder / "pickle.bin").touch()
-    asked = []
-
-    def locate(weights, revision=None):
-        asked.append((weights, revision))
-        return folder
-
-    monkeypatch.setattr(checkpoints, "locate", locate)
-    return asked
-
-
-def test_weights_are_copied_with_checksums_and_fetched_once(hub, tmp_path):
-    target = tmp_path / "fetched"
-    assert prefetch(["--folder", str(target), "--weights", "fbert-1m"]) == 0
-    assert hub == [(HUB_IDS["fbert-1m"], None)]
-    folder = target / "weights" / "fbert-1m"
-    listed = [line.split("\t") for line in (folder / CHECKSUMS).read_text().splitlines()[1:]]
-    assert {name: int(size) for name, _, size in listed} == {
-        path.name: path.stat().st_size for path in folder.iterdir() if path.name != CHECKSUMS
-    }
-    assert all(digest_of(folder / name) == digest for name, digest, _ in listed)
-    assert read_config(folder)[1].roi_labels == ("a", "b", "c")
-    assert not (folder / "pickle.bin").exists()
-    prefetch(["--folder", str(target), "--weights", "fbert-1m"])
-    assert len(hub) == 1, "what is there is verified, not fetched again"
 
 
 THREADS = """
@@ -216,6 +176,7 @@ def test_each_mistake_has_its_sentence(arguments, message):
     ("level", "words", "readers"),
     [
         ("group", "--strategy 36P", "level participant"),
+        ("group", "--dry-run", "level participant"),
         ("participant", "--max-mean-fd 0.2", "level group"),
         ("participant", "--targets age", "levels group and pretrain" if "pretrain" in LEVELS else "level group"),
     ],

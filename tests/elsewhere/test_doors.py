@@ -256,27 +256,3 @@ def test_series_are_kept_in_the_numbers_that_they_have(tmp_path):
         assert np.load(path).dtype == kept[name]
         np.testing.assert_allclose(read_connectome(path), truth, rtol=0, atol=1e-12)
     assert pd.read_csv(out / "group" / "scans.tsv", sep="\t")["seconds"].tolist() == pytest.approx([T * TR] * 5)
-
-
-REQUESTS = {
-    "sound": ("-d", "giga={source}"),
-    "an unknown target": ("-d", "giga={source}", "--targets", "wit", "--analyses", "prediction"),
-}
-
-
-@pytest.mark.parametrize("request_", REQUESTS)
-def test_a_dry_run_is_the_run_and_writes_nothing(request_, tmp_path, capsys):
-    sources.giga(tmp_path / "source")
-    options = [option.format(source=tmp_path / "source") for option in REQUESTS[request_]]
-    (tmp_path / "bids").mkdir()
-    before = states(tmp_path)
-    dry, _ = run_group(tmp_path, *options, "--dry-run")
-    said = capsys.readouterr().err
-    assert states(tmp_path) == before
-    code, _ = run_group(tmp_path, *options)
-    assert (dry, said) == (code, capsys.readouterr().err)
-    assert (code == 0) == (request_ == "sound")
-    if code == 0:  # again, with outputs that are there
-        before = states(tmp_path)
-        assert run_group(tmp_path, *options, "--dry-run")[0] == 0
-        assert states(tmp_path) == before

@@ -14,9 +14,7 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-import nibabel
 import numpy as np
-import pandas as pd
 import pytest
 from PIL import Image
 
@@ -24,7 +22,6 @@ from fcpower_bids.reports import person as index
 from fcpower_bids.reports.figures import (
     encode_png,
     make_preview,
-    read_slices,
     standardise_trend,
     step_of,
 )
@@ -33,7 +30,6 @@ from fcpower_bids.reports.person import write_pages
 from fcpower_bids.reports.svg import MOST_POINTS, Drawing, Scale
 from fcpower_bids.settings import METHOD_SECTIONS, Method, Settings
 from tests.command import main, parse_settings
-from tests.running import run_app
 
 FD = "framewise_displacement"
 
@@ -94,28 +90,6 @@ def test_line_and_scale_are_those_of_the_kept_volumes(series):
     np.testing.assert_allclose(slope, 0, atol=1e-9)
 
 
-SETTLED = 10
-
-
-def test_the_page_tells_the_tsnr_of_the_file(troubled_demo, troubled_run):
-    output, page = troubled_run.output, (troubled_run.output / "sub-01.html").read_text(encoding="utf-8")
-    told = [int(text) for text in re.findall(r"cleaning, median (\d+) in the mask", page)]
-    computed = []
-    for kept in sorted((output / "sub-01" / "figures").glob("*_desc-slices_bold.npz")):
-        name = kept.name.partition("_atlas-")[0]
-        (bold,) = troubled_demo[0].rglob(f"{name}*_desc-preproc_bold.nii.gz")
-        (mask,) = troubled_demo[0].rglob(f"{name}*_desc-brain_mask.nii.gz")
-        image, heights = nibabel.load(bold), read_slices(kept).z
-        places = np.round((heights - image.affine[2, 3]) / image.affine[2, 2]).astype(int)
-        values = image.get_fdata()[:, :, places, SETTLED:]
-        brain = nibabel.load(mask).get_fdata()[:, :, places] > 0
-        deviation = values.std(-1, ddof=1)
-        varying = brain & (deviation > 0)
-        computed.append(np.median(values.mean(-1)[varying] / deviation[varying]))
-    assert len(told) == len(computed) > 1
-    np.testing.assert_allclose(told, computed, atol=0.6)
-
-
 def content_of(output):
     text = (output / "index.html").read_text(encoding="utf-8")
     return json.loads(re.search(r'<script type="application/json" id="content">(.*?)</script>', text, re.DOTALL)[1])
@@ -165,35 +139,6 @@ def test_every_recording_is_there_with_the_figures_of_its_quality_table(troubled
     shown = re.findall(r'<th scope="col">(?:<button[^>]*><bdi>)?([^<]*)', (output / "index.html").read_text())
     assert shown == ["Recording", "Carpet", "State", "Decision", "Reason", *headings, "Cautions"]
     assert any(row["values"][headings.index("Parcels without a value")] != "0" for row in rows.values())
-
-
-def test_the_place_of_a_scan_among_all_is_counted_from_the_input_tables(troubled_demo, tmp_path):
-    """Two scans that moved alike share a place; a scan without motion, or that is excluded, has none."""
-    shutil.copytree(troubled_demo[0], tmp_path / "in")
-    tables = {path.name.split("_desc-")[0]: path for path in (tmp_path / "in").rglob("*_desc-confounds_timeseries.tsv")}
-    names = sorted(tables)
-    confounds = {name: pd.read_csv(path, sep="\t", na_values="n/a") for name, path in tables.items()}
-    confounds[names[1]][FD], confounds[names[2]][FD] = confounds[names[0]][FD], np.nan
-    confounds[names[3]] = confounds[names[4]]  # another scan's, which is noticed
-    for name, path in tables.items():
-        confounds[name].to_csv(path, sep="\t", na_rep="n/a", index=False)
-    chosen = ("--atlas", "builtin", "--nprocs", "1", "--fd-thresh", "0")
-    assert run_app(tmp_path / "in", tmp_path / "out", *chosen).code == 0
-    mean = {name: rows[FD][~rows.filter(like="non_steady").any(axis=1)].mean() for name, rows in confounds.items()}
-    known = [value for name, value in mean.items() if name not in names[2:4]]
-    rank = {name: f"{1 + sum(other < value for other in known)} of {len(known)}" for name, value in mean.items()}
-    rank |= dict.fromkeys(names[2:4], "n/a")
-    assert rank[names[0]] == rank[names[1]]
-    shown = {}
-    for page in (tmp_path / "out").glob("sub-*.html"):
-        rows = re.findall(r"<tr>(.*?)</tr>", page.read_text(encoding="utf-8").partition("</table>")[0], re.S)
-        cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S) for row in rows]
-        head, *body = [[html.unescape(re.sub(r"<[^>]*>", "", cell)).strip() for cell in row] for row in cells]
-        shown |= {f"{page.stem}_{'_'.join(row[0].split())}": row[head.index("FD among all")] for row in body}
-    assert sorted(shown.values()) == sorted(rank.values())
-    for name, place in shown.items():
-        (of,) = [recording for recording in rank if set(name.split("_")) <= set(recording.split("_"))]
-        assert place == rank[of], name
 
 
 def press(browser, *keys):

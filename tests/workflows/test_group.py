@@ -13,7 +13,7 @@ import pytest
 
 from fcpower_bids.analyses import ALL
 from fcpower_bids.analyses.catalogue import ANALYSES
-from fcpower_bids.errors import DatasetError
+from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.store import beside, lock
 from fcpower_bids.workflows import group
@@ -169,16 +169,16 @@ def test_another_choice_and_other_data_are_computed(lines, settings, pageless):
     assert kept(lines()) == THREE
 
 
-def test_tables_of_an_earlier_run_are_told_apart(lines, settings):
+def test_tables_of_other_people_are_removed_as_the_run_begins(lines, settings, pageless):
     lines()
     lines(analyses=("qc_fc",))
-    assert read_table(settings.output_dir / "group" / "left_out.tsv").empty
-    assert {"identification", "prediction"} <= sections(settings)
-    told = lines(analyses=("qc_fc",), random_seed=1)
-    assert done(told) == {"qc_fc"}
-    left_out = read_table(settings.output_dir / "group" / "left_out.tsv").set_index("analysis")["reason"]
-    assert set(left_out.index) == {"prediction", "fingerprinting"}
-    assert left_out.str.contains("not asked for this time").all()
+    assert {"identification.tsv", "prediction.tsv"} <= set(tables(settings))
+    with pytest.raises(UsageError, match="holds results of another question"):
+        lines(analyses=("check",), targets=("sex",))
+    said = lines(analyses=("qc_fc",), random_seed=1)
+    assert "Tables of other people, data or choices are removed: fingerprinting, prediction, qc_fc." in said
+    assert done(said) == {"qc_fc"}
+    assert not {"identification.tsv", "prediction.tsv", "prediction.json"} & set(tables(settings))
 
 
 def test_a_second_run_waits_for_the_first_and_keeps_its_tables(lines, settings, pageless, monkeypatch):

@@ -17,7 +17,6 @@ from fcpower_bids.reports.cohort.findings import (
     describe_identification,
     find_targets,
     judge,
-    rank_identification,
     say_compared,
     tally,
 )
@@ -47,9 +46,7 @@ ANSWERS = SINGLE, NETWORK = "Single connections", "No single connection, but a n
 IN_WORDS = {
     "n_people": "people",
     "minutes": "minutes of each scan",
-    "number": "leading eigenvectors of each person",
     "alpha": "exponent α",
-    "fold_mean": "mean score of the folds",
     "accuracy": "share found",
     "auc": "AUC",
 }
@@ -191,15 +188,6 @@ def _networks(target: str, tables: GroupTables) -> Iterator[Panel]:
             yield tables.panel("importance_networks", svg, name_of=title, n=len(names), target=target)
 
 
-def _say_privacy(tables: GroupTables) -> Iterator[str]:
-    if len(rank_identification(tables)):
-        yield from _facts("identification", "Privacy", tables)
-        yield (
-            "Removing names from a shared connectome does not make it anonymous. This page shows participant labels: "
-            "treat it as personal data."
-        )
-
-
 # Connections
 
 
@@ -307,16 +295,6 @@ def _draw_lines(
         panels = [(target, IN_WORDS.get(y, y), IN_WORDS[x], curves) for target, curves in lines.items()]
         sentence = ". ".join(f"{target}: {_ends(curves)}" for target, curves in lines.items())
         yield tables.panel(name, draw_curves(panels, **look), sentence=sentence)
-
-
-def _draw_leading(tables: GroupTables) -> Iterator[Panel]:
-    """Score against the number of leading eigenvectors, raw and flattened."""
-    controls = tables.rows("spectral_controls").query("status == 'scored'")
-    leading = controls[controls["control"].isin(("top_modes", "whole"))].sort_values("number", kind="stable")
-    if (leading["control"] == "top_modes").any():
-        words = {"raw": "raw eigenvalues", "power": f"flattened eigenvalues (λ^{tables.alpha:g})"}
-        leading = leading.assign(weighting=leading["weighting"].map(words))
-        yield from _draw_lines("leading", leading, "number", "fold_mean", tables, by="weighting", doubling=True)
 
 
 def _learned(tables: GroupTables) -> Iterator[tuple[str, str, pd.DataFrame]]:
@@ -462,7 +440,6 @@ CHAPTERS: dict[str, Chapter] = {
         "spectral_controls",
         ("controls", "spectral_matched"),
         partial(say_compared, "spectral_controls", "control"),
-        draw=_draw_leading,
     ),
     "curves": Chapter(
         "More people, longer scans",
@@ -486,6 +463,5 @@ CHAPTERS: dict[str, Chapter] = {
         partial(_facts, "encoders", "Probe"),
     ),
     "spectrum": Chapter("The spectrum", "spectrum_path", (), _say_spectrum, _more_of_spectrum, _draw_spectrum),
-    "privacy": Chapter("Privacy", "identification", more=_say_privacy),
 }
 """The chapters by their anchors, in the order of the page."""

@@ -36,14 +36,10 @@ from fcpower_bids.reports.cohort.tables import (
     GroupTables,
     Section,
     missing,
-    own_rows,
     percent,
-    say_p,
 )
 from fcpower_bids.reports.methods import all_references, to_html, write_citations
 from fcpower_bids.reports.page import (
-    Cell,
-    Grid,
     Panel,
     count,
     listed,
@@ -63,14 +59,13 @@ FEW_IDENTIFIED = 20
 """Fewer people in the identification get a caution."""
 HEADLINE_WORDS = 20
 STATES = {
-    FOUND: ("predicted", "{} can be predicted better than chance.", "{} can be predicted within sites."),
-    NOT_FOUND: ("nothing found", "Nothing predicts {} detectably.", "Nothing beyond the site was shown for {}."),
-    NOT_DECIDED: ("not decided: too few permutations", *("For {} the permutations are too few to decide.",) * 2),
-    NOT_TESTED: ("not tested against chance", *("Whether {} can be predicted was not tested against chance.",) * 2),
-    UNDEFINED: ("no score is defined", *("For {} no score is defined.",) * 2),
+    FOUND: ("{} can be predicted better than chance.", "{} can be predicted within sites."),
+    NOT_FOUND: ("Nothing predicts {} detectably.", "Nothing beyond the site was shown for {}."),
+    NOT_DECIDED: ("For {} the permutations are too few to decide.",) * 2,
+    NOT_TESTED: ("Whether {} can be predicted was not tested against chance.",) * 2,
+    UNDEFINED: ("For {} no score is defined.",) * 2,
 }
-"""The word for a state, and the sentences for targets in it: that do not go with the site, and that do."""
-BESIDE_SITE = {FOUND: "more than the site", NOT_FOUND: "nothing beyond the site"}
+"""The sentences for targets in a state: that do not go with the site, and that do."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +79,6 @@ class GroupVerdict:
     findings: tuple[tuple[str, tuple[str, ...], str], ...] = ()
     further: tuple[tuple[str, str, str], ...] = ()  # of each further analysis and target: title, answer, anchor
     cautions: tuple[str, ...] = ()  # limits of the findings
-    overview: Grid | None = None  # targets against representations
     figures: tuple[Panel, ...] = ()  # figures of prediction and identification
 
 
@@ -159,7 +153,6 @@ def judge_cohort(tables: GroupTables, sections: Sequence[Section] = ()) -> Group
         tuple(answers),
         further,
         tuple(cautions),
-        targets_by_representation(targets, tables),
         first_figures(targets, tables),
     )
 
@@ -179,7 +172,7 @@ def short_answers(verdict: GroupVerdict, tables: GroupTables) -> list[str]:
 def _sentences(targets: list[Finding], tables: GroupTables, further: Sequence[tuple[str, str, str]]) -> list[str]:
     """Answers of the page, the most telling first: the headline takes as many as it has room for."""
     lines: list[str] = []
-    for state, (_, *words) in STATES.items():
+    for state, words in STATES.items():
         for by_site, sentence in zip((False, True), words, strict=True):
             names = [finding.target for finding in targets if finding.state == state and bool(finding.site) == by_site]
             lines += [sentence.format(listed(names, MOST_NAMED))] if names else []
@@ -217,7 +210,7 @@ def _facts(tables: GroupTables) -> Iterator[tuple[str, str]]:
     yield "Left out", say_left_out(tables) or "nothing"
 
 
-# The first figures, and the table of targets
+# The first figures
 
 
 def first_figures(findings: Sequence[Finding], tables: GroupTables) -> tuple[Panel, ...]:
@@ -264,35 +257,3 @@ def _draw_identification(tables: GroupTables) -> Iterator[Panel]:
     )
     alt = f"Share of scans recognised: {', '.join(map('{} {}'.format, titles, map(percent, rows['accuracy'])))}."
     yield Panel("Identification", text, svg, alt, sources=tables.links("identification"))
-
-
-def targets_by_representation(findings: Sequence[Finding], tables: GroupTables) -> Grid | None:
-    """Return the table, a row per target; None where nothing was predicted."""
-    if not findings:
-        return None
-    summary, rows = tables.rows("prediction_summary"), []
-    names = [str(name) for name in summary["representation"].unique()]
-    for finding in findings:
-        part = own_rows(summary, finding.target).set_index("representation")
-        cells = [_score_cell(part[finding.leading].get(name), name == finding.best) for name in names]
-        verdict, added = STATES[finding.state][0], finding.added
-        verdict = BESIDE_SITE.get(finding.state, verdict) if finding.site else verdict
-        if finding.state == FOUND and added is not None and not missing(added.p):
-            verdict = "predicted" if added.adds else "predicted; nothing beyond what is known"
-        over = (
-            ", all predictions" if finding.is_pooled else ", within sites" if finding.is_within else ", mean of folds"
-        )
-        p = "" if missing(finding.p) else f" ({say_p(finding.p)})"
-        without = _score_cell(None if added is None else added.alone)
-        rows.append((Cell(finding.target), Cell(finding.label + over), *cells, Cell(verdict + p), without))
-    text = (
-        "The best representation of a target is bold: that with the smallest p, of equals with the highest score. The "
-        "p of the verdict is its own, corrected for the number of representations and targets. Without a scan: "
-        "the best of the site, and of all that is known together."
-    )
-    header = ("Target", "Score", *map(tables.title, names), "Verdict", "Without a scan")
-    return Grid("", text, header, tuple(rows), tables.links("prediction_summary", "prediction_baselines"))
-
-
-def _score_cell(score: float | None, best: bool = False) -> Cell:
-    return Cell(show_number(score), "n/a" if missing(score) else float(score or 0), best=best)

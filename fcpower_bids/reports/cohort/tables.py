@@ -62,25 +62,19 @@ class GroupTables:
         return find_table(self.settings.results, name)
 
     def has(self, name: str) -> bool:
-        """Whether a table is there and of this cohort; an analysis that this run was not asked for may have another."""
-        return self.path(name).is_file() and (name == "left_out" or name not in self._outdated)
+        """Whether a table is there."""
+        return self.path(name).is_file()
 
     @cached_property
     def done(self) -> tuple[str, ...]:
-        """Analyses whose tables are of this cohort."""
+        """Analyses whose tables are there."""
         left_out = {*self.rows("left_out").get("analysis", ())}
         return tuple(name for name in FinishedAnalyses(self.settings.results).names if name not in left_out)
 
     def lost(self) -> list[str]:
         """Tables that an analysis wrote which are no longer there."""
-        tables = FinishedAnalyses(self.settings.results).tables_of(self.done)
+        tables = FinishedAnalyses(self.settings.results).tables
         return [path.name for path in map(self.path, sorted(tables)) if not path.is_file()]
-
-    @cached_property
-    def _outdated(self) -> frozenset[str]:
-        """Tables of analyses of other people, data or choices: they stay in the folder, and no page shows them."""
-        finished = FinishedAnalyses(self.settings.results)
-        return finished.tables_of({*finished.names} - {*self.done})
 
     def rows(self, name: str) -> pd.DataFrame:
         """Read a table; without rows and columns where it is not there or has no rows. Raises DatasetError."""
@@ -93,7 +87,7 @@ class GroupTables:
     def facts(self, name: str) -> dict[str, Any]:
         """Read a sidecar; nothing where there is none. Raises DatasetError."""
         path = self.settings.results / f"{name}.json"
-        return read_json(path) if path.is_file() and name not in self._outdated else {}
+        return read_json(path) if path.is_file() else {}
 
     def links(self, *names: str) -> Sources:
         """Names and addresses of those tables that are there."""
