@@ -11,8 +11,6 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
-from fcpower_bids.encoders.checkpoints import ModelCard, save_checkpoint
-from fcpower_bids.encoders.fbert import FBert, FBertConfig
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.tables import read_matrix
 from tests.cases.people import run, table
@@ -38,23 +36,6 @@ def atlas_named(folder, name):
 def states_of(output):
     rows = table(output / "recordings.tsv")
     return rows.set_index("path")["state"].to_dict()
-
-
-def test_a_scan_without_a_run_beside_a_numbered_one_is_a_scan(tmp_path):
-    root = two_runs(tmp_path / "in")
-    for path in list((root / "derivatives").rglob("sub-01_*_run-1_*")):
-        path.rename(path.with_name(path.name.replace("_run-1", "")))
-    found = run_app(root, tmp_path / "out", *ATLAS, *PLAIN)
-    assert found.code == 0, found.err
-    assert list(states_of(found.output).values()) == ["done"] * 4
-
-
-def test_embeddings_of_an_atlas_whose_name_goes_on_stay(tmp_path):
-    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=80))
-    atlases = [atlas_named(tmp_path, name) for name in ("atlas-Toy_seg-7n", "atlas-Toy")]
-    found = run_app(tmp_path / "in", tmp_path / "out", "--atlas", *atlases, "--encoder", "random-init", *PLAIN)
-    assert found.code == 0, found.err
-    assert len(found.files("*_embedding.tsv")) == 2
 
 
 def test_pages_alone_change_nothing_of_what_they_are_made_of(tmp_path):
@@ -116,23 +97,6 @@ def test_parcels_without_a_value_are_those_that_are_counted_and_named(least, tro
     assert table(found.file("sub-02", "_qc.tsv"))["uncovered_parcels"].tolist() == [str(len(lacking))]
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--strategy", "24P"), "Nothing is left to analyse"),
-        (("--strategy", "36P"), "Nothing is left to analyse"),
-        (("--strategy", "none", "--filter-order", "8"), "too few to filter"),
-    ],
-)
-def test_a_dry_run_knows_of_a_series_that_is_too_short_for_its_cleaning(options, words, tmp_path):
-    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=40, repetition_time=3.0))
-    options = (*ATLAS, *options, "--min-time", "0", "--fd-thresh", "0")
-    dry, run = (run_app(tmp_path / "in", tmp_path / "out", *options, *more) for more in (["--dry-run"], []))
-    assert dry.code == run.code == 5
-    assert words in dry.out
-    assert words in run.err
-
-
 def test_who_is_not_there_is_forgotten_by_a_run_of_all(tmp_path):
     make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=80))
     first = run_app(tmp_path / "in", tmp_path / "out", *ATLAS, *PLAIN, "--participant-label", "01", "99")
@@ -140,44 +104,6 @@ def test_who_is_not_there_is_forgotten_by_a_run_of_all(tmp_path):
     again = run_app(tmp_path / "in", tmp_path / "out", *ATLAS, *PLAIN)
     assert again.code == 0
     assert "sub-99" not in again.states()
-
-
-def test_notes_on_what_was_found_are_said_by_a_run_too(tmp_path):
-    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=80))
-    found = run_app(tmp_path / "in", tmp_path / "out", *ATLAS, *PLAIN, "--task-id", "rest", "nback")
-    assert found.code == 0
-    assert "Note:" in found.err
-    assert "nback" in found.err
-
-
-@pytest.mark.parametrize("seconds", [0.8, 2.5, 3.0])
-def test_the_minutes_of_a_scan_of_which_nothing_is_kept_count(seconds, tmp_path):
-    design = DemoDesign.tiny(subjects=1, sessions=1, runs=2, volumes=80, repetition_time=seconds)
-    make_dataset(tmp_path / "in", design)
-    (path,) = (tmp_path / "in").rglob("*_run-2_*confounds_timeseries.tsv")
-    confounds = pd.read_csv(path, sep="\t")
-    confounds["framewise_displacement"] = 9.0
-    confounds.to_csv(path, sep="\t", index=False, na_rep="n/a")
-    options = ("--strategy", "none", "--fd-thresh", "5", "--min-time", "0", "--dummy-scans", "0")
-    found = run_app(tmp_path / "in", tmp_path / "out", *ATLAS, *options)
-    assert sorted(found.states().values()) == ["done", "excluded"]
-    minutes = 80 * seconds / 60
-    assert f"<dd><bdi>{minutes:.1f} of {2 * minutes:.1f}</bdi></dd>" in found.output.joinpath("sub-01.html").read_text()
-    sidecars = found.files("*_qc.json")
-    assert [json.loads(path.read_text())["RepetitionTime"] for path in sidecars] == [seconds] * 2
-
-
-@pytest.mark.parametrize(
-    ("option", "lacking"),
-    [
-        (("--motion-filter-order", "2"), "motion_filter_order is not used: there is no --motion-filter-type"),
-        (("--encoder-read", "windows"), "encoder-read is not used: there is no --encoder"),
-        (("--filter-order", "3", "--high-pass", "0", "--low-pass", "0"), "filter-order is not used: there is no pass"),
-    ],
-)
-def test_how_something_is_done_that_is_not_done_is_named(option, lacking, exact_demo, tmp_path):
-    options = (*ATLAS, "--participant-label", "01", *option, "--dry-run")
-    assert lacking.replace("_", "-") in run_app(exact_demo[0], tmp_path / "out", *options).err
 
 
 def test_a_run_under_another_spelling_is_the_same_acquisition(tmp_path):
@@ -193,24 +119,6 @@ def test_a_run_under_another_spelling_is_the_same_acquisition(tmp_path):
     found = run(root, tmp_path / "out", "group", "--analyses", "check", "--min-time", "0", "--nprocs", "1")
     assert found.code == 3
     assert "are the same acquisition" in found.err
-
-
-def test_who_is_left_out_is_counted_by_what_was_asked_for_and_once(troubled_demo, tmp_path):
-    out = tmp_path / "out"
-    assert run_app(troubled_demo[0], out, *ATLAS).code in (0, 4)
-    statuses = table(out / "logs" / "status.tsv").set_index("recording")["state"]
-    excluded = statuses[(statuses == "excluded") & statuses.index.str.contains("_ses-b_")].index
-    assert len(excluded)
-    (tmp_path / "filter.json").write_text('{"bold": {"session": "b"}}')
-    (out / "exclude.tsv").write_text(f"participant_id\trecording\tdecision\n{excluded[0][:6]}\t{excluded[0]}\treject\n")
-    rows = []
-    for words in (("--bids-filter-file", tmp_path / "filter.json"), ("--session-label", "b")):
-        found = run(troubled_demo[0], out, "group", "--analyses", "check", "--nprocs", "1", *words)
-        assert found.code == 0, found.err
-        left_out = table(out / "group" / "excluded.tsv")
-        rows.append(left_out[left_out["what"].isin(["recording", "decision"])])
-    pd.testing.assert_frame_equal(*rows)
-    assert sorted(rows[0]["reason"].str.partition(":")[0]) == sorted(excluded)
 
 
 def test_pages_of_nothing_are_refused(exact_demo, tmp_path):
@@ -270,23 +178,3 @@ def test_files_that_are_joined_are_known_by_all_of_them(tmp_path):
         found = run(tmp_path / "in", tmp_path / "out", "group", *options, "--analyses", "check", "--atlas", spec)
         assert found.code == 0, found.err
         assert "the cohort uses atlas-LoHi_scale-60" in found.err
-
-
-def test_embeddings_are_not_counted_as_recordings(tmp_path):
-    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=2, sessions=1, volumes=80))
-    whole, part = atlas_named(tmp_path, "atlas-Whole"), atlas_named(tmp_path, "atlas-Part")
-    image, names = nib.load(part), part.with_name("atlas-Part_dseg.tsv")
-    rows = pd.read_csv(names, sep="\t", dtype=str)
-    labels = np.asarray(image.dataobj)
-    nib.save(nib.Nifti1Image(np.where(labels <= 30, labels, 0).astype(np.int16), image.affine), part)
-    rows[rows["index"].astype(int) <= 30].to_csv(names, sep="\t", index=False)
-    config = FBertConfig(n_parcels=len(rows), d=8, layers=1, heads=2, ff=16)
-    card = ModelCard(roi_labels=tuple(rows["name"]), atlas="atlas-Whole", alpha=0.35, window=10)
-    save_checkpoint(tmp_path / "model", FBert(config, seed=1), config, card)
-    encoder = ("--encoder", "fbert", "--encoder-weights", tmp_path / "model")
-    options = ("--atlas", whole, part, *PLAIN, "--nprocs", "1", "--min-time", "0", *encoder)
-    dry = run(tmp_path / "in", tmp_path / "out", "participant", *options, "--dry-run")
-    assert "0 are skipped" in dry.out
-    found = run(tmp_path / "in", tmp_path / "out", "participant", *options)
-    assert "\n2 done\n" in found.err
-    assert "Embeddings that were not made: 2 skipped" in found.err
