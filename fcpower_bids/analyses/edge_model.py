@@ -303,7 +303,6 @@ class EdgeTests:
     above: Rows  # (m,): edges with |t| above the threshold
     components: Components  # the networks that these form, stronger (graph 1) and weaker ones (graph 0) apart
     largest: FloatArray  # (B,): largest |t| of each permutation
-    strength: FloatArray  # (B,): mean over edges of the squared partial correlation of each permutation
     extents: FloatArray  # (B,): extent of the largest network of each permutation, of either sign
 
     @property
@@ -319,7 +318,7 @@ def permute_edges(
     n_edges, n_orders = features.shape[1], len(orders)
     n_parcels = round((1 + np.sqrt(1 + 8 * n_edges)) / 2)
     t, df, spread, size, slope, exceeding = np.zeros((6, n_edges))
-    largest, strength, pooled = np.zeros(n_orders), np.zeros(n_orders), PooledNull(LARGEST)
+    largest, pooled = np.zeros(n_orders), PooledNull(LARGEST)
     observed, permuted = list[Above](), list[Above]()
     if n_edges <= SAMPLE:
         sample = np.asarray(features[:, :], dtype=float)
@@ -351,7 +350,6 @@ def permute_edges(
             np.abs(block, out=block)
             exceeding[columns] += (block >= TIES * np.abs(size[columns])).sum(axis=0)
             np.maximum(largest[rows], block.max(axis=1, initial=0.0), out=largest[rows])
-            strength[rows] += (block**2 / (block**2 + model.df)).sum(axis=1)
             pooled.add(block[:, residuals.any(axis=0)])
     known, p = np.isfinite(t), np.asarray(2 * special.stdtr(df, -np.abs(t)))
     above, components = _join_above(observed, n_parcels)
@@ -369,7 +367,6 @@ def permute_edges(
         above=above,
         components=components,
         largest=largest,
-        strength=strength / max(known.sum(), 1),
         extents=extents.reshape(-1, 2).max(axis=1)[:n_orders],
     )
 

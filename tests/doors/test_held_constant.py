@@ -130,11 +130,9 @@ def test_motion_is_compared_with_edges_at_equal_age_and_site(root, results, peop
     assert row["median_abs_r_chance"] == pytest.approx(chance)
     orders = permuted_rows(PEOPLE, PERMUTATIONS, SEED, np.array(LABELS), np.array(SITES))
     assert (np.array(SITES)[orders] == np.array(SITES)).all()
-    # edges change places, and age is taken from them again
+    # residuals of n - sites degrees of freedom change places, and one of these more belongs to age
     standard = of_edges / np.linalg.norm(of_edges, axis=0)
-    of_age = without(people["age"].to_numpy(float), held[:, :-1])
-    of_motion, of_age = (each / np.linalg.norm(each) for each in (of_motion, of_age))
-    permuted = of_motion[orders] @ standard / np.sqrt(1 - (of_age[orders] @ standard) ** 2)
+    permuted = (of_motion / np.linalg.norm(of_motion))[orders] @ standard * np.sqrt((PEOPLE - 2) / (PEOPLE - 3))
     strength = (permuted**2).mean(axis=1)
     assert row["p_all"] == pytest.approx((1 + (strength >= (expected**2).mean()).sum()) / (1 + PERMUTATIONS))
     above = [(np.abs(permuted) >= abs(r) - 1e-12).mean() for r in expected]
