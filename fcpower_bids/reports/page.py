@@ -22,7 +22,6 @@ from markupsafe import Markup, escape
 
 from fcpower_bids._version import __version__
 from fcpower_bids.outputs.dataset import short_name
-from fcpower_bids.reports.svg import POWER
 from fcpower_bids.store import LOCKS, lock, write_text
 
 Sources = tuple[tuple[str, str], ...]
@@ -99,8 +98,6 @@ HALF = 400.0
 """Points of the widest drawing that has half of the page."""
 LONG = 12
 """Characters from which on a name in a table may be broken."""
-UNSET = re.compile(r"(<(script|style|title|code|pre)\b.*?</\2>|<[^>]*>)", re.DOTALL)
-"""Parts of a page that are no running text."""
 MINUS_ZERO = re.compile(r"-(?<![\w.]-)(0\.0+)(?!\d)")
 """A small negative number that rounding has made zero."""
 
@@ -124,14 +121,7 @@ def render_page(template: str, *, further_script: str = "", **content: Any) -> s
             **{"date": time.strftime("%Y-%m-%d"), **content},
         )
     )
-    return set_powers(MINUS_ZERO.sub(r"\1", text) if "-0.0" in text else text)
-
-
-def set_powers(text: str) -> str:
-    """Raise the exponents in the running text of a page; copied and read aloud it is ``FC^0.35`` as before."""
-    parts = UNSET.split(text)
-    parts[::3] = [POWER.sub(r"\1<sup><i>^</i>\2</sup>", part) for part in parts[::3]]
-    return "".join(part for number, part in enumerate(parts) if number % 3 < 2)
+    return MINUS_ZERO.sub(r"\1", text) if "-0.0" in text else text
 
 
 @lru_cache(maxsize=1)

@@ -78,12 +78,12 @@ def test_39_the_share_of_edges_that_go_with_motion_is_said_of_every_representati
     folder = write_series(tmp_path, signal=lambda number: 0.95 * (number - 15) / 15, mean_fd=motion)
     assert group(folder, "--analyses", "qc_fc") == 0
     edges, page = read(folder, "qcfc"), page_of(folder)
-    head = re.sub(r"\s+", " ", page[: page.index("Scans have")]).replace(" ^ ", "^").replace("0.35 ", "0.35")
+    head = re.sub(r"\s+", " ", page[: page.index("Scans have")])
     for name, title in (("fc", "FC"), ("fc_power", "FC^0.35")):
         share = 100 * (edges[edges["representation"] == name]["q"] < 0.05).mean()
         line = re.search(r"Edges that go with motion \(q < 0.05\): ([^:]*? %)\.", head)
         assert line
-        said = dict(re.findall(r"(FC(?:\^0\.35)?) ?(\d+\.\d) %", line[1]))
+        said = dict(re.findall(r"(FC(?:\^0\.35)?) (\d+\.\d) %", line[1]))
         assert float(said[title]) == pytest.approx(share, abs=0.051)
 
 
