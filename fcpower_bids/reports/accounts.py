@@ -100,16 +100,6 @@ class Account:
         """Entities in the name, as far as it has any."""
         return dict(part.split("-", 1) for part in self.name.split("_") if "-" in part)  # type: ignore[misc]
 
-    @property
-    def session(self) -> str:
-        """The session label, or nothing."""
-        return self.entities.get("ses", "")
-
-    def without(self, *keys: str) -> str:
-        """The name without some of its entities; all of it where nothing would be left."""
-        rest = [f"{key}-{value}" for key, value in self.entities.items() if key not in keys]
-        return " ".join(rest) or self.name
-
     @cached_property
     def volumes(self) -> pd.DataFrame | None:
         """Motion, dummy and kept volumes."""

@@ -76,9 +76,7 @@ def encode_png(pixels: np.ndarray, palette: np.ndarray | None = None) -> bytes:
     filtered = np.concatenate([np.zeros((rows, 1), dtype=np.uint8), lines], axis=1)  # 0: each line as it is
     chunks = [b"\x89PNG\r\n\x1a\n", _chunk(b"IHDR", struct.pack(">IIBBBBB", columns, rows, depth, kind, 0, 0, 0))]
     if palette is not None:
-        chunks.append(_chunk(b"PLTE", palette[:, :3].astype(np.uint8).tobytes()))
-        if palette.shape[1] == 4:
-            chunks.append(_chunk(b"tRNS", palette[:, 3].astype(np.uint8).tobytes()))
+        chunks.append(_chunk(b"PLTE", palette.astype(np.uint8).tobytes()))
     return b"".join([*chunks, _chunk(b"IDAT", zlib.compress(filtered.tobytes(), 9)), _chunk(b"IEND", b"")])
 
 

@@ -145,8 +145,6 @@ def _decided(output_dir: Path, recordings: Sequence[str]) -> tuple[dict[str, lis
     return decisions, others
 
 
-SAME = ("space", "res", "den")
-"""Entities that a page does not repeat where they are the same for all recordings."""
 ABOUT_FIGURES = (
     "FD: framewise displacement, the movement from one volume to the next. Out of band: power outside the pass-band "
     "after cleaning. Coverage: share of the voxels of the parcels that were scanned."
@@ -184,24 +182,19 @@ def _write_subject(settings: Settings, subject: str, written: Written) -> None:
     """Write the page of one participant: a section for each recording under each atlas."""
     output = settings.output_dir
     accounts, embeddings = read_accounts(output, subject, embedding_label(settings.method))
-    dull = tuple(key for key in SAME if len({account.entities.get(key) for account in accounts}) == 1)
-    sessions = list[tuple[str, list[dict[str, Any]]]]()
-    for session, members in groupby(accounts, key=lambda account: account.session):
-        parts = []
-        for account in members:  # one part without panels where nothing was written
-            about = {"title": account.without("sub", "ses", *dull), "state": WORDS[account.status.state]}
-            made = [(view.atlas, make_panels(account, view, settings)) for view in account.views] or [("", [])]
-            for n, (atlas, panels) in enumerate(made):
-                anchor, reason = f"{account.name}-{n}", account.status.reason
-                parts.append({**about, "reason": reason, "anchor": anchor, "atlas": atlas, "panels": panels})
-        sessions.append((session, parts))
+    sections = []
+    for account in accounts:  # one without panels where nothing was written
+        about = {"title": account.name, "state": WORDS[account.status.state], "reason": account.status.reason}
+        made = [(view.atlas, make_panels(account, view, settings)) for view in account.views] or [("", [])]
+        for n, (atlas, panels) in enumerate(made):
+            sections.append({**about, "anchor": f"{account.name}-{n}", "atlas": atlas, "panels": panels})
     atlases = _atlases(accounts, settings)
     text = render_page(
         "participant.html",
         title=f"sub-{subject}",
         verdict=judge(accounts, embeddings),
-        table=_summary(accounts, dull),
-        sessions=sessions,
+        table=_summary(accounts),
+        sections=sections,
         methods=Markup(to_html(methods_text(settings, atlases), all_references(), level=1)),
         chain=programs_of(output),
         configuration=settings.method.configuration_hash(),
@@ -222,11 +215,11 @@ def _atlases(accounts: Sequence[Account], settings: Settings) -> list[AtlasFacts
     return sorted(facts)
 
 
-def _summary(accounts: Sequence[Account], dull: tuple[str, ...]) -> Grid:
+def _summary(accounts: Sequence[Account]) -> Grid:
     """The table of the recordings: one row per atlas, or one with the state alone."""
     rows: list[tuple[Cell, ...]] = []
     for account in accounts:
-        state, name = WORDS[account.status.state], account.without("sub", *dull)
+        state, name = WORDS[account.status.state], account.name
         state = USED_WITH_CAUTION if account.status.state == DONE and cautions_of(account) else state
         numbers = {view.atlas: number for number, view in enumerate(account.views)}
         for row in account.quality or [{"atlas": ""}]:
