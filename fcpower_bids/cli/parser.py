@@ -305,15 +305,6 @@ def _unknown_option(parser: argparse.ArgumentParser, item: str, level: str) -> s
     return f"There is no option {item}." + (f" Did you mean {close[0]}?" if close else " See fcpower_bids --help.")
 
 
-GONE: Mapping[str, Any] = {
-    **dict.fromkeys(("accept_no_skill", "accept_unproven", "accept_encoder_licence", "allow_missing_parcels"), False),
-    **dict.fromkeys(("dataset_name", "microbatch", "roi_labels")),
-    **dict.fromkeys(("drop_parcels_missing_in", "drop_people_missing"), 0.1),
-    **{"checkpoint_every": 2000, "encoder_aux": []},
-}
-"""Keys of records of earlier versions, which are decided without the user now, and the value that holds."""
-
-
 def read_configuration(path: Path) -> tuple[dict[str, Any], list[str]]:
     """Read options from a TOML file; return them and what is wrong with it."""
     from fcpower_bids.outputs.tables import read_toml  # most runs have no configuration file
@@ -335,12 +326,9 @@ def _convert_all(content: Mapping[str, Any], whose: object) -> tuple[dict[str, A
     for key, value in content.items():
         name = key.replace("-", "_")
         option = options().get(name)
-        if option is None and value == GONE.get(name, ...):
-            continue  # as a record of an earlier version has it
         if option is None:
             close = difflib.get_close_matches(name, options(), n=1)
             hint = f"Did you mean {close[0]}?" if close else "See docs/usage.md."
-            hint = "It was one: remove its line." if name in GONE else hint
             errors.append(f"{whose} has '{key}', which is not an option. {hint}")
             continue
         items = value if isinstance(value, list) and option.is_list else [value]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -251,16 +250,6 @@ def test_a_wrong_configuration_file_is_told(tmp_path, content):
     _, errors = read_configuration(path)
     assert len(errors) == 1
     assert str(path) in errors[0]
-
-
-@pytest.mark.parametrize("key", sorted(parser.GONE))
-def test_a_key_that_left_is_refused_with_what_to_do(tmp_path, key):
-    (tmp_path / "c.toml").write_text(f"{key} = 1\n")
-    _, (said,) = read_configuration(tmp_path / "c.toml")
-    assert f"has '{key}', which is not an option. It was one: remove its line." in said
-    if parser.GONE[key] is not None:  # as a record of an earlier version has it
-        (tmp_path / "c.toml").write_text(f"{key} = {json.dumps(parser.GONE[key])}\n")
-        assert read_configuration(tmp_path / "c.toml") == ({}, [])
 
 
 @pytest.mark.parametrize("name", [one for one in OURS if OURS[one].startswith("-")])
