@@ -298,20 +298,25 @@ def read_quality(connectome: Connectome) -> Quality:
 
 
 def quality_row(connectome: Connectome) -> dict[str, str]:
-    """The row of the atlas, empty where there is no table; read without pandas, for speed. Raises DatasetError."""
-    path = connectome.beside(QUALITY)
+    """The row of the atlas, empty where there is no table. Raises DatasetError."""
+    rows = quality_rows(connectome.beside(QUALITY))
+    return next((row for row in rows if row.get("atlas") == connectome.atlas_name), {})
+
+
+def quality_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of all atlases, none where there is no table; read without pandas, for speed. Raises DatasetError."""
     if not path.is_file() and not os.path.lexists(path):
-        return {}
+        return []
     try:
         if not path.is_file():
             raise OSError("a folder, a pipe or a link that leads to no file")
         with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file, **DIALECT))
+            rows: list[dict[str, str]] = list(csv.DictReader(file, **DIALECT))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DatasetError(f"{path} cannot be read ({error}): {REMEDY}.") from error
     if not rows or any(None in row or None in row.values() for row in rows):
         raise DatasetError(f"{path} is cut short: {REMEDY}.")
-    return next((row for row in rows if row.get("atlas") == connectome.atlas_name), {})
+    return rows
 
 
 def name_some(names: Sequence[str], most: int = 5) -> str:

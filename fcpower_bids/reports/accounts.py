@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.cohort.inclusion import WITHOUT_VALUE, find_cautions
+from fcpower_bids.cohort.inclusion import WITHOUT_VALUE, find_cautions, quality_rows
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders, short_name
 from fcpower_bids.outputs.recording import QUALITY_TABLE as QUALITY
@@ -28,7 +27,7 @@ from fcpower_bids.outputs.status import (
     Status,
     read_status,
 )
-from fcpower_bids.outputs.tables import MISSING, read_json, read_table, refuse_pipe
+from fcpower_bids.outputs.tables import MISSING, read_json, read_table
 from fcpower_bids.reports.page import count
 from fcpower_bids.schema import TableSpec
 from fcpower_bids.store import stored_path
@@ -173,24 +172,18 @@ def account_of(output_dir: Path, status: Status, *, thorough: bool = True) -> Ac
 
 
 def _read_quality(path: Path) -> list[dict[str, Any]]:
-    """Rows of a quality table; read without pandas, because there are thousands of these files. Raises DatasetError."""
-    refuse_pipe(path)
+    """Rows of a quality table, with its numbers as numbers. Raises DatasetError."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-            rows: list[dict[Any, Any]] = list(reader)
-        if absent := set(QUALITY.columns) - set(reader.fieldnames or ()):
-            raise ValueError(f"it lacks the columns {', '.join(sorted(absent))}")
-        for row in rows:
-            if None in row or None in row.values():
-                raise ValueError("a row does not fit its header")
-            for key, text in row.items():
-                if key not in QUALITY.columns or not QUALITY.columns[key].is_text:
-                    whole = text.lstrip("-").isdigit()
-                    row[key] = math.nan if text == MISSING else int(text) if whole else float(text)
-    except (OSError, ValueError) as error:
+        return [
+            {key: row[key] if column.is_text else _number(row[key]) for key, column in QUALITY.columns.items()}
+            for row in quality_rows(path)
+        ]
+    except (KeyError, ValueError) as error:
         raise DatasetError(f"{path} cannot be read as a table ({error}). Run participant level again.") from error
-    return rows
+
+
+def _number(text: str) -> float:
+    return math.nan if text == MISSING else float(text)
 
 
 def read_columns(path: Path, spec: TableSpec) -> pd.DataFrame:
