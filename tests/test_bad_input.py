@@ -246,10 +246,8 @@ LINE = re.compile(r"(failed|skipped|excluded): (\S+) at (\S+): (.*)")
 def foreseen(dry: Finished) -> dict[str, tuple[str, str]]:
     """State and reason of every recording, as the dry run prints them."""
     rows = {name: (state, reason) for state, name, _, reason in map(re.Match.groups, LINE.finditer(dry.out))}
-    for line in dry.out.partition("\n\n")[0].splitlines()[1:]:
-        if not line.rpartition("  ")[2].strip().startswith("none ("):
-            rows[line.split()[0]] = ("done", "")
-    return rows
+    done = re.findall(r"^(\S+): \d+ volumes every", dry.out, re.MULTILINE)
+    return rows | dict.fromkeys(done, ("done", ""))
 
 
 def test_a_dry_run_says_what_the_run_says_of_all_that_can_be_known_before(broken):

@@ -174,8 +174,6 @@ class Problem:
     recording: str  # name of the recording, the run or the participant
     sentence: str  # faults of files, with the remedy
     kind: str = FAILED  # ``failed``, or ``skipped`` for what the user's own choices left out
-    # which of ``bold``, ``mask``, ``confounds``, ``TR`` are usable; None where nothing was looked at
-    usable: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -402,8 +400,7 @@ def _inspect(
             faults.append(Problem(series.name, explain(error, output_dir, f"{series.name}_inputs")))
             continue
         if recording is None:
-            usable = tuple(part for part in ("bold", "mask", "confounds", "TR") if part not in wrong)
-            faults.append(Problem(series.name, " ".join(wrong.values()), usable=usable))
+            faults.append(Problem(series.name, " ".join(wrong)))
         else:
             ready.append((recording, volumes))
     return ready, faults

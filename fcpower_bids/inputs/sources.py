@@ -356,19 +356,19 @@ TR_TOLERANCE = 0.01
 
 def inspect_series(
     series: Source, mask: Path | None, confounds: Path | None, sidecars: Sidecars
-) -> tuple[Recording | None, int, dict[str, str]]:
+) -> tuple[Recording | None, int, list[str]]:
     """Look at the files of one series without reading its data.
 
-    Returns the recording, None when something prevents its processing; its volumes, 0 when unknown; and the faults of
-    ``bold``, ``mask``, ``confounds``, ``TR``, each with the file and the remedy.
+    Returns the recording, None when something prevents its processing; its volumes, 0 when unknown; and the faults,
+    each with the file and the remedy.
     """
-    wrong: dict[str, str] = {}
-    header = _attempt(wrong, "bold", _read_header, series.path)
+    wrong: list[str] = []
+    header = _attempt(wrong, _read_header, series.path)
     volumes = header.n_volumes if header else 0
-    _attempt(wrong, "mask", _check_mask, series, mask)
-    _attempt(wrong, "confounds", _check_confounds, series, confounds, header.n_volumes if header else None)
+    _attempt(wrong, _check_mask, series, mask)
+    _attempt(wrong, _check_confounds, series, confounds, header.n_volumes if header else None)
     stated = header.repetition_time if header else None
-    repetition_time = _attempt(wrong, "TR", _find_repetition_time, series, sidecars, stated, confounds)
+    repetition_time = _attempt(wrong, _find_repetition_time, series, sidecars, stated, confounds)
     if repetition_time is None or wrong:
         return None, volumes, wrong
     own_mask = None if series.is_cifti else mask
@@ -378,12 +378,12 @@ def inspect_series(
     return recording, volumes, wrong
 
 
-def _attempt(wrong: dict[str, str], part: str, check: Callable[..., Any], *arguments: Any) -> Any:
+def _attempt(wrong: list[str], check: Callable[..., Any], *arguments: Any) -> Any:
     """Return what the check returns, or None with its sentence noted."""
     try:
         return check(*arguments)
     except (RecordingError, DatasetError) as error:
-        wrong[part] = str(error)
+        wrong.append(str(error))
         return None
 
 

@@ -24,7 +24,6 @@ from fcpower_bids.outputs.status import (
     EMBEDDING,
     EXCLUDED,
     FAILED,
-    MOST_ALIKE,
     RUNNING,
     SKIPPED,
     Status,
@@ -51,8 +50,6 @@ SOME_FAILED, ALL_FAILED = 4, 5
 """Exit codes of the participant level."""
 MOST_ROWS = 200
 """Recordings that can be processed and are listed without ``--verbose``."""
-HEADER = ("recording", "bold", "mask", "confounds", "TR (s)", "volumes", "minutes", "kept (min)", "output")
-PARTS = ("bold", "mask", "confounds", "TR")
 UNKNOWN = (
     "Headers and tables were read, volumes were not: a damaged block of a series, an empty mask, or a parcel without "
     "signal is found when the volumes are read."
@@ -239,34 +236,20 @@ def describe_notes(notes: Sequence[str], every: bool) -> list[str]:
 
 def describe_plan(plan: Plan, settings: Settings) -> str:
     """Return what ``--dry-run`` prints."""
-    jobs, code, every = plan.jobs, plan.exit_code, settings.run.verbose
-    shown = jobs if every else jobs[:MOST_ROWS]
-    rows: list[tuple[str, ...]] = [HEADER]
+    code, every, fit = plan.exit_code, settings.run.verbose, [job for job in plan.jobs if not job.excluded]
+    shown, lines = fit if every else fit[:MOST_ROWS], list[str]()
     for job in shown:
-        recording, seconds = job.recording, job.recording.repetition_time
-        folder = output_folder(settings.output_dir, recording.entities).relative_to(settings.output_dir).as_posix()
-        output = f"{folder}/{recording.name}_*{' (finished)' if job.finished else ''}"
-        files = ("yes", "yes" if recording.mask else "not needed", "yes" if recording.confounds else "none")
-        long = f"{job.volumes * seconds / 60:.1f}", "-" if job.finished else f"{job.kept * seconds / 60:.1f}"
-        output = "none (excluded)" if job.excluded else output
-        rows.append((recording.name, *files, f"{seconds:g}", str(job.volumes), *long, output))
-    problems = {problem.recording: problem for problem in plan.discovery.problems}
-    # one row each; of many with the same problem the first
-    for status, *_ in group_alike(
-        plan.refused, lambda status: status.reason, len(plan.refused) if every else MOST_ALIKE
-    ):
-        usable = problems[status.recording].usable if status.recording in problems else PARTS
-        marks = ("-" if usable is None else "yes" if part in usable else "NO" for part in PARTS)
-        rows.append((status.recording, *marks, "-", "-", "-", f"none ({status.state})"))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    if len(shown) < len(jobs):
-        lines.append(f"... and {len(jobs) - len(shown)} more that can be processed (--verbose lists them).")
-    lines.append("")
+        name, seconds = job.recording.name, job.recording.repetition_time
+        kept = "finished" if job.finished else f"{job.kept * seconds / 60:.1f} kept"
+        folder = output_folder(settings.output_dir, job.recording.entities).relative_to(settings.output_dir).as_posix()
+        length = f"{job.volumes} volumes every {seconds:g} s, {job.volumes * seconds / 60:.1f} minutes"
+        lines.append(f"{name}: {length}, {kept}; {folder}/{name}_*")
+    if len(shown) < len(fit):
+        lines.append(f"... and {len(fit) - len(shown)} more that can be processed (--verbose lists them).")
+    lines += [""] * bool(lines)
     lines += describe_reasons([status for status in plan.expected if status.reason], every)
     lines += describe_notes(plan.discovery.notes, every)
     lines += [f"Read from {root}" for root in plan.discovery.derivatives]
-    fit = [job for job in jobs if not job.excluded]
     people = {dict(job.recording.entities)["sub"] for job in fit}
     hours = sum(job.volumes * job.recording.repetition_time for job in fit) / 3600
     states = [status.state for status in plan.expected if not status.recording.endswith(EMBEDDING)]
