@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.inputs.roots import OWN_FOLDER, derivative_roots, input_type_of, raw_roots
+from fcpower_bids.inputs.roots import OWN_FOLDER, derivative_root, input_type_of, raw_roots
 from fcpower_bids.inputs.sources import (
     CLEANED,
     CONFOUNDS,
@@ -183,7 +183,7 @@ class Discovery:
     recordings: tuple[Recording, ...]  # sorted by name
     problems: tuple[Problem, ...]  # recordings that cannot be processed; the others go on
     notes: tuple[str, ...]  # notes that need no action
-    derivatives: tuple[Path, ...]  # datasets that were looked into
+    derivatives: Path  # the dataset that was looked into
     volumes: tuple[int, ...]  # volumes of each recording
 
 
@@ -191,19 +191,19 @@ def find_recordings(settings: Settings) -> Discovery:
     """Find the recordings that the settings ask for and look at their files. Raises DatasetError, UsageError."""
     filters = read_filters(settings)
     asked = frozenset(label.removeprefix("sub-") for label in settings.inputs.participant_label)
-    roots = tuple(derivative_roots(settings).values())
-    types = {root: input_type_of(root, settings.inputs.input_type) for root in roots}
-    sources, problems = _collect_sources(settings, types, asked)
+    root = derivative_root(settings)[1]
+    kind = input_type_of(root, settings.inputs.input_type)
+    sources, problems = _collect_sources(settings, root, kind, asked)
     there = [source for source in sources if source.kind == "bold"]
-    problems += _absent_participants(asked, roots, {source.labels["sub"] for source in there})
+    problems += _absent_participants(asked, root, {source.labels["sub"] for source in there})
     if not there:
-        raise DatasetError(_nothing_found(types, problems))
+        raise DatasetError(_nothing_found(root, kind, problems))
     seen = "" if settings.inputs.input_type else ", by its folders; --input-type says otherwise"
     spoken = {
         "hcp": f"is read as HCP minimal preprocessing (hcp{seen}).",
         "nibabies": "was written by NiBabies: heads are small, consider --head-radius 35 or auto.",
     }
-    notes = [f"{root} {spoken[kind]}" for root, kind in types.items() if kind in spoken]
+    notes = [f"{root} {spoken[kind]}"] if kind in spoken else []
     notes += note_unmatched(there, filters)
     kept, alone = drop_single_echoes(apply_filters(there, filters), filters, notes)
     kept = prefer_cleaned(kept, filters, notes)
@@ -217,7 +217,7 @@ def find_recordings(settings: Settings) -> Discovery:
         for label in sorted(left_out)
     ]
     chosen, clashes = _without_clashes(chosen)
-    sidecars = Sidecars(raw_roots(settings, roots))
+    sidecars = Sidecars(raw_roots(settings, root))
     ready, faults = _inspect(chosen, sources, sidecars, settings.output_dir)
     if sidecars.unfetched:
         first, count = min(sidecars.unfetched), len(sidecars.unfetched)
@@ -227,63 +227,58 @@ def find_recordings(settings: Settings) -> Discovery:
         )
     ordered = sorted([*problems, *clashes, *faults], key=lambda problem: (problem.recording, problem.sentence))
     recordings, volumes = tuple(recording for recording, _ in ready), tuple(volumes for _, volumes in ready)
-    return Discovery(recordings, tuple(ordered), tuple(notes), roots, volumes)
+    return Discovery(recordings, tuple(ordered), tuple(notes), root, volumes)
 
 
 def _collect_sources(
-    settings: Settings, types: Mapping[Path, str], asked: Collection[str]
+    settings: Settings, root: Path, kind: str, asked: Collection[str]
 ) -> tuple[list[Source], list[Problem]]:
     """Read the names of all files that can matter, in the order of their paths."""
     # A kept index holds everybody, so that jobs for different participants share it.
     subjects = asked or None if settings.inputs.bids_database_dir is None else None
-    sources: list[Source] = []
-    problems: list[Problem] = []
-    for root, kind in types.items():
-        if kind == "hcp":
-            sources += hcp_sources(root, subjects)
-            continue
-        closed = list_func_folders(root, subjects)[1]
-        for folder in closed:
-            person = folder.relative_to(root).parts[0]
-            problems.append(Problem(person, f"{folder} may not be read: give yourself read access to it."))
-        for path in list_files(root, subjects, closed, settings.inputs.bids_database_dir):
-            try:
-                source = read_source(path, root)
-            except DatasetError as error:
-                problems.append(Problem(path.name.partition(".")[0], f"{path}: {error} Rename it."))
-            else:
-                sources += [source] if source else []
+    if kind == "hcp":
+        return hcp_sources(root, subjects), []
+    sources, closed = list[Source](), list_func_folders(root, subjects)[1]
+    problems = [
+        Problem(folder.relative_to(root).parts[0], f"{folder} may not be read: give yourself read access to it.")
+        for folder in closed
+    ]
+    for path in list_files(root, subjects, closed, settings.inputs.bids_database_dir):
+        try:
+            source = read_source(path, root)
+        except DatasetError as error:
+            problems.append(Problem(path.name.partition(".")[0], f"{path}: {error} Rename it."))
+        else:
+            sources += [source] if source else []
     return sources, problems
 
 
-def _absent_participants(asked: Collection[str], roots: Sequence[Path], present: Collection[str]) -> list[Problem]:
+def _absent_participants(asked: Collection[str], root: Path, present: Collection[str]) -> list[Problem]:
     """Participants without any series: named by the user, or with a folder in the derivatives."""
     if asked and set(asked) <= set(present):
         return []
-    listed = {path.name[4:] for root in roots for path in root.glob("sub-*") if path.is_dir() or path.is_symlink()}
-    where = " or ".join(map(str, roots))
+    listed = {path.name[4:] for path in root.glob("sub-*") if path.is_dir() or path.is_symlink()}
     problems = []
     for label in sorted(set(asked or listed) - set(present)):
-        sentence = f"There is no sub-{label} in {where}: {label_remedy(label, listed | set(present))}"
+        sentence = f"There is no sub-{label} in {root}: {label_remedy(label, listed | set(present))}"
         if label in listed:
             sentence = (
-                f"sub-{label} has a folder in {where} but no preprocessed BOLD series: did fMRIPrep finish? "
+                f"sub-{label} has a folder in {root} but no preprocessed BOLD series: did fMRIPrep finish? "
                 "A link must lead to its content."
             )
         problems.append(Problem(f"sub-{label}", sentence, FAILED if asked else SKIPPED))
     return problems
 
 
-def _nothing_found(types: Mapping[Path, str], problems: Sequence[Problem]) -> str:
-    patterns = PATTERN if "hcp" in types.values() else PATTERNS
+def _nothing_found(root: Path, kind: str, problems: Sequence[Problem]) -> str:
+    patterns = PATTERN if kind == "hcp" else PATTERNS
     reasons = " ".join(problem.sentence for problem in problems[:2])
     remedy = reasons or "Give the folder that fMRIPrep wrote to, as the input folder or with --derivatives."
-    for root in types:
-        if any(next(root.glob(f"sub-*/**/*_{ends}"), None) for ends in ("timeseries.tsv", "relmat.*")):
-            maker = next((name for name in program_names(root) if name and name.lower() != "fmriprep"), "")
-            group = f"{root} was made by {maker}: its results are read at group level, 'group -d {root}'."
-            remedy = OWN_FOLDER.format(root, root) if maker == "fcpower_bids" else group if maker else remedy
-    return f"There is no preprocessed BOLD series in {' or '.join(map(str, types))} (looked for {patterns}). {remedy}"
+    if any(next(root.glob(f"sub-*/**/*_{ends}"), None) for ends in ("timeseries.tsv", "relmat.*")):
+        maker = next((name for name in program_names(root) if name and name.lower() != "fmriprep"), "")
+        group = f"{root} was made by {maker}: its results are read at group level, 'group -d {root}'."
+        remedy = OWN_FOLDER.format(root, root) if maker == "fcpower_bids" else group if maker else remedy
+    return f"There is no preprocessed BOLD series in {root} (looked for {patterns}). {remedy}"
 
 
 def drop_single_echoes(
@@ -315,14 +310,10 @@ def drop_single_echoes(
 def prefer_cleaned(series: Sequence[Source], filters: Iterable[Filter], notes: list[str]) -> list[Source]:
     """Of a run that is there before and after ICA-FIX take the latter, unless the user asked by ``proc``; note it."""
     unshared = GRID_KEYS | {"proc"}
-    runs = {(source.root, drop(source.entities, unshared)) for source in series if CLEANED in source.entities}
+    runs = {drop(source.entities, unshared) for source in series if CLEANED in source.entities}
     if not runs or any(condition.key == "proc" for condition in filters):
         return list(series)
-    kept = [
-        source
-        for source in series
-        if CLEANED in source.entities or (source.root, drop(source.entities, unshared)) not in runs
-    ]
+    kept = [source for source in series if CLEANED in source.entities or drop(source.entities, unshared) not in runs]
     rest = f"; {len(series) - len(kept)} without it are left out" if len(kept) < len(series) else ""
     notes.append(
         f"{sum(CLEANED in scan.entities for scan in kept)} series are taken as ICA-FIX left them (proc-fix){rest}. It "
@@ -366,7 +357,7 @@ def _without_clashes(chosen: Collection[Source]) -> tuple[list[Source], list[Pro
         by_name[source.name].append(source)
     clashes = {
         name: f"{source.path} and {others[0].path} have the same entities, so their outputs would have the same "
-        "names. Remove one of them, or choose with --derivatives or --bids-filter-file."
+        "names. Remove one of them, or choose with --bids-filter-file."
         for name, (source, *others) in by_name.items()
         if others
     }
@@ -381,10 +372,10 @@ def _inspect(
 ) -> tuple[list[tuple[Recording, int]], list[Problem]]:
     """Look at the files of each series: masks lie on its grid, confounds are of the run, neither is made per echo."""
 
-    def key(source: Source, kind: str) -> tuple[Path, str, Entities]:
-        return source.root, kind, drop(source.entities, {"echo", *(GRID_KEYS if kind == "confounds" else ())})
+    def key(source: Source, kind: str) -> tuple[str, Entities]:
+        return kind, drop(source.entities, {"echo", *(GRID_KEYS if kind == "confounds" else ())})
 
-    companions: dict[tuple[Path, str, Entities], Path] = {}  # the newest of several confounds tables
+    companions: dict[tuple[str, Entities], Path] = {}  # the newest of several confounds tables
     for source in sorted(
         sources, key=lambda source: CONFOUNDS.index(source.suffix) if source.kind == "confounds" else 0
     ):

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,24 +38,24 @@ def input_type_of(root: Path, stated: str | None = None) -> str:
         return "fmriprep"  # its faults are reported where it is needed
 
 
-def derivative_roots(settings: Settings) -> dict[str, Path]:
-    """Return the fMRIPrep datasets to read, by name. Raises DatasetError, UsageError."""
-    bids_dir = settings.bids_dir
+def derivative_root(settings: Settings) -> tuple[str, Path]:
+    """Return the name of the fMRIPrep dataset to read, and its folder. Raises DatasetError, UsageError."""
+    bids_dir, given = settings.bids_dir, settings.inputs.derivatives
     check_input_folder(bids_dir)
-    roots: dict[str, Path] = {}
-    for number, text in enumerate(settings.inputs.derivatives, start=1):
-        name, root = "fmriprep" if number == 1 else f"fmriprep{number}", Path(text)
-        if not root.exists() and (match := re.fullmatch(r"([A-Za-z0-9_.+-]+)=(.+)", text)):
-            name, root = match[1], Path(match[2])
-        if name in roots:
-            raise UsageError(f"Two derivatives are called '{name}'. Give each its own name: --derivatives NAME=PATH.")
-        roots[name] = root
-    if not roots:
-        is_bids = input_type_of(bids_dir, settings.inputs.input_type) != "hcp"
-        roots = {"fmriprep": _implied_root(bids_dir)} if is_bids else {"hcp": bids_dir}
-    for root in roots.values():
-        _check_dataset(root, input_type_of(root, settings.inputs.input_type) == "hcp")
-    return {name: root.absolute() for name, root in roots.items()}
+    if len(given) > 1:
+        raise UsageError(
+            f"--derivatives names {len(given)} datasets, and an output folder holds one: run each into a folder of its "
+            "own, then group -d one=OUT1 two=OUT2. Of people with scans in both make one tree, by links."
+        )
+    if given:
+        match = None if Path(given[0]).exists() else re.fullmatch(r"([A-Za-z0-9_.+-]+)=(.+)", given[0])
+        name, root = (match[1], Path(match[2])) if match else ("fmriprep", Path(given[0]))
+    elif input_type_of(bids_dir, settings.inputs.input_type) == "hcp":
+        name, root = "hcp", bids_dir
+    else:
+        name, root = "fmriprep", _implied_root(bids_dir)
+    _check_dataset(root, input_type_of(root, settings.inputs.input_type) == "hcp")
+    return name, root.absolute()
 
 
 def output_folders(settings: Settings, output_dir: Path) -> dict[str, Path]:
@@ -128,11 +128,11 @@ def _check_dataset(root: Path, no_bids: bool) -> None:
         )
 
 
-def raw_roots(settings: Settings, roots: Collection[Path]) -> tuple[Path, ...]:
+def raw_roots(settings: Settings, root: Path) -> tuple[Path, ...]:
     """Return the datasets that may hold the scanner's JSON files, the most trusted last."""
-    holders = [parent.parent for root in roots for parent in root.parents if parent.name == "derivatives"]
+    holders = [parent.parent for parent in root.parents if parent.name == "derivatives"]
     candidates = dict.fromkeys([*reversed(holders), settings.bids_dir.absolute()])
-    return tuple(path for path in candidates if path not in roots)
+    return tuple(path for path in candidates if path != root)
 
 
 DESCRIPTION = "dataset_description.json"

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from string import digits
 from typing import Any
 from urllib.parse import quote, unquote, urlparse
 
@@ -187,16 +186,10 @@ def name_inputs(inputs: Mapping[str, Path], output_dir: Path) -> dict[str, Path]
     known = {name: Path(os.path.normpath(home / folder)) for name, folder in linked_datasets(output_dir).items()}
     named: dict[str, Path] = {}
     for name, root in inputs.items():
-        taken = {**known, **named}
-        folder = taken.get(name)
-        if folder is None or (folder.is_dir() and not (root.is_dir() and folder.samefile(root))):
-            same = (
-                label for label, other in known.items() if other.is_dir() and root.is_dir() and other.samefile(root)
-            )
-            others = (f"{name.rstrip(digits)}{number}" for number in count(2))
-            new = name if folder is None else next(candidate for candidate in others if candidate not in taken)
-            name = next((label for label in same if label not in named), new)
-        named[name] = root
+        there = [label for label in (name, *known) if label in known and known[label].is_dir()]
+        same = [label for label in there if root.is_dir() and known[label].samefile(root)]
+        others = (f"{name}{number}" for number in count(2)) if name in there else iter([name])
+        named[same[0] if same else next(label for label in others if label not in there)] = root
     return named
 
 

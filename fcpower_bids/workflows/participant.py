@@ -23,7 +23,7 @@ from fcpower_bids.cohort.recordings import (
     write_recordings,
 )
 from fcpower_bids.errors import DatasetError, Incomplete, UsageError
-from fcpower_bids.inputs.roots import dataset_names, derivative_roots
+from fcpower_bids.inputs.roots import dataset_names, derivative_root
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.outputs.dataset import (
     QUALITY,
@@ -103,7 +103,7 @@ def run_participants(settings: Settings) -> int:
             f"{output} holds no recording, so there is nothing to report: leave out --reports-only, or correct the "
             "output folder."
         )
-    datasets = prepare_dataset(settings, derivative_roots(settings))
+    datasets = prepare_dataset(settings, dict([derivative_root(settings)]))
     if not (settings.run.reports_only and settings.record.is_file()):  # it holds the choices that made the outputs
         write_shared(output, settings.record, settings.as_toml())
     mark = hashlib.sha256(str(output.absolute()).encode()).hexdigest()[:8]
@@ -178,7 +178,7 @@ Choices = tuple[Collection[str], list[dict[str, Any]]]
 def _choices(jobs: Sequence[Job], settings: Settings) -> Choices:
     names = dict.fromkeys(tuple(sorted(atlas.name for atlas in job.atlases)) for job in jobs)
     cleaning = settings.method.cleaning()
-    datasets = name_inputs(derivative_roots(settings), settings.output_dir)
+    datasets = name_inputs(dict([derivative_root(settings)]), settings.output_dir)
     return datasets, [{**cleaning, **settings.method.connectomes(atlases)} for atlases in names]
 
 

@@ -249,7 +249,7 @@ def describe_plan(plan: Plan, settings: Settings) -> str:
     lines += [""] * bool(lines)
     lines += describe_reasons([status for status in plan.expected if status.reason], every)
     lines += describe_notes(plan.discovery.notes, every)
-    lines += [f"Read from {root}" for root in plan.discovery.derivatives]
+    lines.append(f"Read from {plan.discovery.derivatives}")
     people = {dict(job.recording.entities)["sub"] for job in fit}
     hours = sum(job.volumes * job.recording.repetition_time for job in fit) / 3600
     states = [status.state for status in plan.expected if not status.recording.endswith(EMBEDDING)]

@@ -20,7 +20,7 @@ from fcpower_bids.inputs.discover import (
     read_filter_file,
     read_filters,
 )
-from fcpower_bids.inputs.roots import derivative_roots, raw_roots
+from fcpower_bids.inputs.roots import derivative_root, raw_roots
 from fcpower_bids.inputs.sources import read_source
 from fcpower_bids.outputs.dataset import ENTITY_ORDER
 from tests.planting.trees import MNI, N_VOLUMES, add_run, describe, func, nifti, put, settings, zipped
@@ -116,24 +116,9 @@ def test_a_run_without_the_wanted_space_fails_and_the_others_go_on(root):
 # Names
 
 
-def test_one_recording_in_two_derivatives_is_neither_of_them(root, tmp_path):
-    other = describe(tmp_path / "other")
-    add_run(other, "sub-02_task-nback")
-    both = {"derivatives": (f"a={root}", f"b={other}")}
-    assert [name[:6] for name in names(root, **both)] == ["sub-01", "sub-01"]
-    (problem,) = find_recordings(settings(root, **both)).problems
-    assert "same entities" in problem.sentence
-    assert "--derivatives" in problem.sentence
-    assert len(names(root, **both, participant_label=("01",))) == 2
-
-
-def test_files_of_another_derivatives_do_not_stand_in(root, tmp_path):
-    other = describe(tmp_path / "other")
-    add_run(other, "sub-04_task-rest", "space-T1w")
-    put(func(root, "sub-04_task-rest") / f"sub-04_task-rest_{MNI}_desc-preproc_bold.nii.gz", zipped())
-    found = find_recordings(settings(root, derivatives=(str(root), str(other))))
-    (problem,) = found.problems
-    assert "has no confounds table" in problem.sentence
+def test_two_derivatives_are_refused_with_what_to_do(root, tmp_path):
+    with pytest.raises(UsageError, match="group -d one=OUT1 two=OUT2"):
+        find_recordings(settings(root, derivatives=(str(root), str(describe(tmp_path / "other")))))
 
 
 ENTITIES = st.fixed_dictionaries(
@@ -198,30 +183,30 @@ def raw(tmp_path):
 
 def test_named_derivatives_win(raw, tmp_path):
     first, second = describe(tmp_path / "first"), describe(tmp_path / "sec=ond")
-    choices = settings(raw, derivatives=(f"mine={first}", str(second)))
-    assert derivative_roots(choices) == {"mine": first, "fmriprep2": second}
+    assert derivative_root(settings(raw, derivatives=(f"mine={first}",))) == ("mine", first)
+    assert derivative_root(settings(raw, derivatives=(str(second),))) == ("fmriprep", second)
 
 
 def test_raw_data_alone_are_not_enough(tmp_path):
     raw = describe(tmp_path / "raw", "raw")
     with pytest.raises(DatasetError, match="has no fMRIPrep derivatives"):
-        derivative_roots(settings(raw))
+        derivative_root(settings(raw))
 
 
 def test_description_is_needed(tmp_path):
     root = tmp_path / "bare"
     (root / "sub-01").mkdir(parents=True)
     with pytest.raises(DatasetError, match=r"no dataset_description.json"):
-        derivative_roots(settings(root))
+        derivative_root(settings(root))
 
 
 def test_raw_datasets_around_the_derivatives(raw, tmp_path):
     root = raw / "derivatives" / "fmriprep"
-    assert raw_roots(settings(raw), (root,)) == (raw,)
-    assert raw_roots(settings(root), (root,)) == (raw,)
+    assert raw_roots(settings(raw), root) == (raw,)
+    assert raw_roots(settings(root), root) == (raw,)
     elsewhere = describe(tmp_path / "elsewhere")
-    assert raw_roots(settings(raw), (elsewhere,)) == (raw,)
-    assert raw_roots(settings(elsewhere), (elsewhere,)) == ()
+    assert raw_roots(settings(raw), elsewhere) == (raw,)
+    assert raw_roots(settings(elsewhere), elsewhere) == ()
 
 
 RUN = "sub-01_task-rest"

