@@ -28,23 +28,19 @@ from fcpower_bids.clinic.page import SIGNIFICANT, say_in_full, was_tested
 from fcpower_bids.cohort.feature_choice import choose_connectomes, gather_preprocessing
 from fcpower_bids.cohort.recordings import selected_of
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.connectome import connectome_summary
-from fcpower_bids.core.edges import rebuild_matrix
 from fcpower_bids.core.krr import LAST_DECADE, decades
 from fcpower_bids.core.nested import score_penalties
 from fcpower_bids.core.probe import ModelArrays, predict_from_arrays, ridge_model_arrays
 from fcpower_bids.core.scores import best_penalty
 from fcpower_bids.errors import DatasetError, FcPowerError, Unfit
 from fcpower_bids.outputs.group import Attempts, find_table
-from fcpower_bids.outputs.tables import plain, read_connectome, read_table, write_declared, write_json
+from fcpower_bids.outputs.tables import plain, read_connectome, read_table, write_json
 from fcpower_bids.parallel import say
 from fcpower_bids.records import Cohort
-from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.options import PERMUTE
 from fcpower_bids.store import digest_of, load_json, replace_folder, stored_path
 
-REFERENCE, UNUSUAL = TABLES["reference"], TABLES["predicted/target-TARGET-REPRESENTATION_reference"]
 MODEL_REPRESENTATIONS = (FC, FC_POWER)
 """Representations of exportable models: features that follow from one connectome alone."""
 ERROR, LEVEL = "pooled_mse", 0.9
@@ -54,11 +50,10 @@ UNTESTED: dict[str, Any] = {"P": math.nan, "Permutations": 0.0, "OverPeople": ma
 
 
 class FinalModel(NamedTuple):
-    """A model that can be handed on: arrays, JSON-ready facts for its user, and the table `REFERENCE`."""
+    """A model that can be handed on: arrays, and JSON-ready facts for its user."""
 
     arrays: ModelArrays
     facts: dict[str, Any]
-    reference: pd.DataFrame
     scans: frozenset[tuple[str, str]] = frozenset()  # person and session of those it was fitted on; no file has them
 
 
@@ -217,15 +212,10 @@ def fit_final_model(
         interval["Least"] = 0.0 if observed.min() >= 0 and not preset.covariates else None
         facts["TargetRange"] = list(_outwards(float(observed.min()), float(observed.max())))
     facts["Skill"] = judge_skill(tested, residuals, main_score(study.targets[0]))
-    edges = (rebuild_matrix(np.asarray(cohort.edges[row], dtype=float), 1.0, weighted=False) for row in rows)
-    measures = pd.DataFrame([connectome_summary(fc, cohort.networks) for fc in edges]).assign(similarity=similarity)
-    reference = [  # the reference of unusual scans, rounded to the numbers of many
-        (name, int(column.count()), float(f"{column.mean():.4g}"), float(f"{column.std():.4g}"))
-        for name, column in measures.items()
-        if column.count() >= FEWEST_SHOWN
-    ]
+    if len(rows) >= FEWEST_SHOWN:  # mean and SD over scans, rounded to the numbers of many
+        facts["Similarity"] = [float(f"{value:.4g}") for value in (similarity.mean(), similarity.std(ddof=1))]
     used = cohort.scans.iloc[rows][["participant_id", "session"]].astype(str).itertuples(index=False, name=None)
-    return FinalModel(arrays, facts, pd.DataFrame(reference, columns=list(REFERENCE.columns)), frozenset(used))
+    return FinalModel(arrays, facts, frozenset(used))
 
 
 def _describe(study: Study, known: NDArray[np.intp], rows: Rows) -> dict[str, Any]:
@@ -261,7 +251,6 @@ def _describe(study: Study, known: NDArray[np.intp], rows: Rows) -> dict[str, An
         "Parcels": list(cohort.parcels),
         "ParcelsOfScans": len(cohort.all_parcels or cohort.parcels),
         "MissingValues": list(study.settings.group.missing_values),
-        "Networks": list(cohort.networks),
         "Caution": "Predictions hold for people, scanners and preprocessing like those of the training cohort. "
         "The weights are a sum of the training scans: who has these gets the values of their people.",
     }
@@ -277,8 +266,8 @@ def _outwards(low: float, high: float) -> tuple[float, float]:
     return round((math.ceil(low / step) - 1) * step, 10), round((math.floor(high / step) + 1) * step, 10)
 
 
-FORMAT = "fcpower_bids model 9"
-CARD, WEIGHTS, TABLE = "model.json", "weights.npz", f"{REFERENCE.name}.tsv"
+FORMAT = "fcpower_bids model 10"
+CARD, WEIGHTS = "model.json", "weights.npz"
 RECOGNISED_BY, DECIMALS = 48, 2
 """Edges that identify scans: so many, with so few decimals, that no rounding of another machine changes them."""
 WHERE = "Models are the folders of OUTPUT_DIR/group/models, made with --save-models."
@@ -292,13 +281,11 @@ def model_path(folder: Path, target: str, representation: str) -> Path:
     return folder / f"{stem}{digest}_model"
 
 
-def save_model(path: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any], reference: pd.DataFrame) -> Path:
-    """Write a fitted model in one step: its arrays, its table, and last ``model.json`` with the digests of these."""
+def save_model(path: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> Path:
+    """Write a fitted model in one step: its arrays, and last ``model.json`` with the digests."""
 
     def fill(folder: Path) -> None:
         np.savez(folder / WEIGHTS, **arrays)  # type: ignore[arg-type]
-        write_declared(folder / TABLE, reference, REFERENCE)
-        write_json((folder / TABLE).with_suffix(".json"), REFERENCE.describe(list(reference.columns)))
         digests = {file.name: digest_of(file) for file in sorted(folder.iterdir())}
         card = {"Format": FORMAT, "SoftwareVersion": __version__, **plain(facts), "Digests": digests}
         write_json(folder / CARD, {**card, "Digests": {**digests, CARD: _digest_of(card)}})
@@ -330,7 +317,7 @@ def load_model(path: Path) -> FinalModel:
     # these are the files as they were written: a failure from here on is a mistake of ours
     with np.load(path / WEIGHTS, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
-    return FinalModel(arrays, facts, read_table(path / TABLE))
+    return FinalModel(arrays, facts)
 
 
 def _digest_of(card: Mapping[str, Any]) -> str:
@@ -408,7 +395,7 @@ def write_model(
             for connectome in used
         ),
     }
-    return save_model(path, model.arrays, facts, model.reference)
+    return save_model(path, model.arrays, facts)
 
 
 @cache

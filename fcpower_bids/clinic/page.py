@@ -1,4 +1,4 @@
-"""The page of what a model says of one person: one answer, its scans, what is unusual, what it cannot say."""
+"""The page of what a model says of one person: one answer, its scans, what it cannot say."""
 
 from __future__ import annotations
 
@@ -18,14 +18,6 @@ from fcpower_bids.reports.page import render_page, show_number, write_page
 
 SIGNIFICANT = 0.05
 PREDICTED, CAUTION = "predicted", "caution"
-IN_WORDS = {
-    "mean_fc": "mean correlation",
-    "participation_ratio": "effective number of eigenvalues",
-    "similarity": "similarity to the training people",
-}
-"""Measures of the reference as people read them; networks are named as they are."""
-FAR = 2.0
-"""Standard deviations from the mean of the reference beyond which a measure is called unusual."""
 ENTITIES = {"ses": "session", "task": "task", "acq": "acquisition", "run": "run"}
 Row = Mapping[str, Any]
 
@@ -34,7 +26,6 @@ def write_prediction_pages(
     output_dir: Path,
     model: str,
     frame: pd.DataFrame,
-    compared: pd.DataFrame,
     facts: Mapping[str, Any],
 ) -> tuple[list[Path], list[str]]:
     """Write ``sub-LABEL_MODEL.html`` for every person of a table of predictions; say of each that failed why."""
@@ -47,7 +38,7 @@ def write_prediction_pages(
                 "prediction.html",
                 title=f"{person}: {facts['Target']}",
                 person=person,
-                answer=answer_person(_records(rows), compared, facts),
+                answer=answer_person(_records(rows), facts),
                 date=datetime.now(tz=timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
                 **about,
             )
@@ -57,13 +48,13 @@ def write_prediction_pages(
     return pages, broken
 
 
-def answer_person(rows: Sequence[Row], compared: pd.DataFrame, facts: Mapping[str, Any]) -> dict[str, Any]:
+def answer_person(rows: Sequence[Row], facts: Mapping[str, Any]) -> dict[str, Any]:
     """One answer from all scans of a person: the mean of their predictions with the interval of a single scan.
 
     ``level`` ("ok", "caution" or "stop"), ``headline``, ``sentences`` (what must be known with it, the gravest first),
     ``scans`` as of `say_scan`.
     """
-    scans = [say_scan(row, compared[compared["scan"] == row["scan"]], facts) for row in rows]
+    scans = [say_scan(row, facts) for row in rows]
     done = [row for row in rows if row["state"] == PREDICTED]
     if not done:
         return {"level": "stop", "headline": "There is no prediction.", "sentences": [], "scans": scans}
@@ -80,21 +71,18 @@ def answer_person(rows: Sequence[Row], compared: pd.DataFrame, facts: Mapping[st
     if max(values) - min(values) > width:
         apart.append("They differ by more than an interval is wide: make sure that they are of one person.")
     sentences += apart
-    named = len(scans) > 1
-    sentences += [f"{scan['title']}: " * named + scan["unusual"] for scan in scans if scan["unusual"]]
     doubtful = any(warnings) or len(apart) > 1 or any(row["quality"] == CAUTION for row in done)
     answer = {"level": "caution" if doubtful else "ok", "headline": say_result(guess, low, high, facts)}
     return answer | {"sentences": sentences, "scans": scans}
 
 
-def say_scan(row: Row, compared: pd.DataFrame, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """One scan in words: its title and file, its own prediction or why there is none, and what is unusual about it."""
-    measures = [{**row, "measure": IN_WORDS.get(row["measure"], row["measure"])} for row in _records(compared)]
+def say_scan(row: Row, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """One scan in words: its title and file, and its own prediction or why there is none."""
     name = str(row["scan"]).removesuffix("_stat-pearsoncorrelation")
     entities = dict(parse_name(f"{name}_bold.tsv")[0])
     parts = [f"{word} {entities[key]}" for key, word in ENTITIES.items() if key in entities]
     title = ", ".join(parts).capitalize() or "The scan"
-    scan: dict[str, Any] = {"title": title, "file": name, "sentences": [], "facts": (), "unusual": "", "measures": ()}
+    scan: dict[str, Any] = {"title": title, "file": name, "sentences": [], "facts": ()}
     if row["state"] != PREDICTED:
         return scan | {"result": f"No prediction. {row['reason']}"}
     result = say_result(row["prediction"], row["low"], row["high"], facts)
@@ -106,8 +94,7 @@ def say_scan(row: Row, compared: pd.DataFrame, facts: Mapping[str, Any]) -> dict
         ("Mean FD, mm", show_number(row["mean_fd"], 3)),
         ("Digest of the connectome", str(row["sha256"])[:16]),
     )
-    scan |= {"result": result, "sentences": sentences, "facts": about, "measures": measures}
-    return scan | {"unusual": say_unusual(measures) if measures else ""}
+    return scan | {"result": result, "sentences": sentences, "facts": about}
 
 
 def ends_of(prediction: float, facts: Mapping[str, Any]) -> tuple[float, float]:
@@ -236,15 +223,6 @@ def say_cut(facts: Mapping[str, Any]) -> str:
 def _listed(names: Sequence[str]) -> str:
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else str(last)
-
-
-def say_unusual(measures: Sequence[Row]) -> str:
-    """How unusual the connectome is, in one sentence."""
-    far = [f"{row['measure']} (z {row['z']:.1f})" for row in measures if abs(row["z"]) > FAR]
-    against = f"against the {int(measures[0]['scans'])} training scans"
-    if not far:
-        return f"None of {len(measures)} measures of the connectome is beyond {FAR:g} standard deviations, {against}."
-    return f"Unusual, beyond {FAR:g} standard deviations {against}: {', '.join(far)}."
 
 
 def card_of(facts: Mapping[str, Any], model: str) -> tuple[tuple[str, str], ...]:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from scipy.special import bdtr
 
 from fcpower_bids.analyses.features import FC, FC_POWER
-from fcpower_bids.clinic.fit import UNUSUAL, FinalModel, load_model, refuse_without_skill, scan_digest, telling_edges
+from fcpower_bids.clinic.fit import FinalModel, load_model, refuse_without_skill, scan_digest, telling_edges
 from fcpower_bids.clinic.page import PREDICTED as DONE
 from fcpower_bids.clinic.page import SIGNIFICANT, ends_of, possible_classes, say_in_full, write_prediction_pages
 from fcpower_bids.cohort.feature_choice import differences
@@ -33,7 +33,7 @@ from fcpower_bids.cohort.inclusion import (
 )
 from fcpower_bids.cohort.people import Source, load_people, tables_of
 from fcpower_bids.cohort.recordings import describe_nothing_left, selected
-from fcpower_bids.core.connectome import connectome_summary, spectral_power
+from fcpower_bids.core.connectome import spectral_power
 from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.core.probe import predict_from_arrays
 from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError, Unfit
@@ -49,7 +49,7 @@ UNLIKE = -2.33
 """Similarity in standard deviations below which a scan is unlike the training scans: 1 of 100 of a normal law."""
 REFUSED, BROKEN = "refused", "failed"
 PREDICTED = TABLES["predicted/target-TARGET-REPRESENTATION"]
-HIDDEN = ("Parcels", "Networks", "Digests", "TrainingScans")
+HIDDEN = ("Parcels", "Digests", "TrainingScans")
 """Facts of the model that are not repeated in the sidecar."""
 COVERAGE, OF_PEOPLE = "Coverage", "PhenotypeTable"
 """Entry of the sidecar: how many known values lie in their intervals."""
@@ -64,7 +64,6 @@ Known = dict[str, dict[tuple[str, str], float]]
 
 UNMEASURED = Quality(math.nan, math.nan, math.nan, math.nan)
 """Of a scan of which nothing but its connectome is known."""
-Rows = list[dict[str, Any]]
 
 
 def apply_model(
@@ -74,12 +73,11 @@ def apply_model(
     quality: Quality = UNMEASURED,
     age: float = math.nan,
     seen: bool = False,
-) -> tuple[dict[str, Any], Rows, list[str]]:
+) -> tuple[dict[str, Any], list[str]]:
     """Predict the target of one scan from its Pearson FC (P, P).
 
     `seen`: whether the model was fitted on this very connectome. Returns cells of its row in the unit of the target
-    (two classes have a score between 0 and 1), the rows of the comparison with the reference, and what is outside of
-    the training, the gravest first. Raises Unfit.
+    (two classes have a score between 0 and 1), and what is outside of the training, the gravest first. Raises Unfit.
     """
     facts, fc = model.facts, np.asarray(connectome, dtype=float)
     wanted, place = facts["Parcels"], {name: i for i, name in enumerate(parcels)}
@@ -102,16 +100,13 @@ def apply_model(
         raise Unfit("All correlations of the scan are equal, so it says nothing; check the series.")
     result = predict_from_arrays(model.arrays, vectorise_edges(matrix, facts["Representation"] != FC)[None])
     prediction, similarity = float(result.predicted[0, 0]), float(result.similarity[0])
-    measures = connectome_summary(fc, facts["Networks"]) | {"similarity": similarity}
-    reference = model.reference[model.reference["measure"].isin(list(measures))].astype({"mean": float, "sd": float})
-    compared = reference.assign(value=reference["measure"].map(measures), scans=reference["scans"].astype(float))
-    compared["z"] = ((compared["value"] - compared["mean"]) / compared["sd"]).where(compared["sd"] > 0)
     low, high = ends_of(prediction, facts)
     row: dict[str, Any] = {"prediction": prediction, "low": low, "high": high, "similarity": similarity}
     row["classes"] = " or ".join(possible_classes(prediction, facts))
-    far = float(compared.set_index("measure")["z"].get("similarity", 0.0))
+    mean, sd = facts.get("Similarity") or (similarity, 1.0)
+    far = (similarity - mean) / sd if sd > 0 else 0.0
     warnings = list(_warnings(quality, age, seen, far, prediction, facts))
-    return row, compared[list(UNUSUAL.columns)[1:]].to_dict("records"), warnings
+    return row, warnings
 
 
 def _warnings(
@@ -169,22 +164,17 @@ def predict_scans(
     sessions = [(scan.participant, scan.session) for scan in scans]
     people = read_people(output_dir, phenotypes, sessions, missing_values=facts["MissingValues"])
     attempts = [_attempt(scan, model, output_dir, people) for scan in scans]
-    rows = sorted([*(row for row, _ in attempts), *outside], key=lambda row: str(row["scan"]))
+    rows = sorted([*attempts, *outside], key=lambda row: str(row["scan"]))
     frame = pd.DataFrame(rows, columns=list(PREDICTED.columns))
-    unusual = [{"scan": row["scan"], **measure} for row, compared in attempts for measure in compared]
-    compared = pd.DataFrame(unusual, columns=list(UNUSUAL.columns))
     name = path.name.removesuffix("_model")
     target = output_dir / "group" / "predicted" / f"{name}.tsv"
-    beside, sidecar = target.with_name(f"{name}_reference.tsv"), target.with_suffix(".json")
     about = {key: value for key, value in facts.items() if key not in HIDDEN}
     about = json.loads(json.dumps(plain({**PREDICTED.describe(), "Model": path.name, **about})))
     coverage = _judge_coverage(frame, facts, output_dir, phenotypes)
     write_declared(target, frame, PREDICTED)
-    write_declared(beside, compared, UNUSUAL)
-    write_json(beside.with_suffix(".json"), UNUSUAL.describe())
     of_run = {COVERAGE: coverage, OF_PEOPLE: phenotypes.name if phenotypes else ""}
-    write_json(sidecar, about | {key: value for key, value in of_run.items() if value})
-    broken = write_prediction_pages(output_dir, name, frame, compared, facts)[1]
+    write_json(target.with_suffix(".json"), about | {key: value for key, value in of_run.items() if value})
+    broken = write_prediction_pages(output_dir, name, frame, facts)[1]
     for page in output_dir.glob(f"sub-*_{glob.escape(name)}.html"):  # of people who are not there any more
         person, _, of = page.stem.partition("_")
         if of == name and person not in set(frame["participant_id"]):
@@ -219,8 +209,8 @@ def _refused(scan: str, person: str, session: str, reason: str, state: str = REF
     return {"scan": scan, "participant_id": person, "session": session, "state": state, "reason": reason}
 
 
-def _attempt(scan: Connectome, model: FinalModel, output_dir: Path, people: Known) -> tuple[dict[str, Any], Rows]:
-    """Predict one scan: its row, and what is unusual; what is wrong with it is no business of the others."""
+def _attempt(scan: Connectome, model: FinalModel, output_dir: Path, people: Known) -> dict[str, Any]:
+    """Predict one scan: its row; what is wrong with it is no business of the others."""
     name, facts = _name_of(scan), model.facts
     row: dict[str, Any] = {}
     whose = name, scan.participant, scan.session
@@ -240,15 +230,15 @@ def _attempt(scan: Connectome, model: FinalModel, output_dir: Path, people: Know
         matrix, parcels = read_connectome(scan.path)
         seen = scan_digest(facts["Salt"], telling_edges(matrix, parcels, facts["Parcels"])) in facts["TrainingScans"]
         age = people["age"].get((scan.participant, scan.session), math.nan)
-        applied, compared, warnings = apply_model(model, matrix, parcels, quality, age, seen)
+        applied, warnings = apply_model(model, matrix, parcels, quality, age, seen)
     except (FcPowerError, OSError) as error:
-        return row | _refused(*whose, str(error)), []
+        return row | _refused(*whose, str(error))
     except Exception as error:
-        return row | _refused(*whose, explain(error, output_dir, f"predict_{name}"), BROKEN), []
+        return row | _refused(*whose, explain(error, output_dir, f"predict_{name}"), BROKEN)
     row |= _refused(*whose, "", DONE) | applied
     row |= {"warning": f"Treat with caution: {'; '.join(warnings)}." if warnings else "", "inside_range": not warnings}
     row |= {"in_training": seen, "differences": "; ".join(named)}
-    return row | {"minutes": quality.seconds / 60, "mean_fd": quality.mean_fd}, compared
+    return row | {"minutes": quality.seconds / 60, "mean_fd": quality.mean_fd}
 
 
 # --- What is known of the people ------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from fcpower_bids.cohort.inclusion import Connectome
 from fcpower_bids.cohort.recordings import LeftOut, cleaning_choices, describe_choices, digest_choices, selected_of
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.imaging.atlas_files import EXTENSIONS, declared_atlases, label_images, parse_name, parse_selector
+from fcpower_bids.imaging.atlas_files import EXTENSIONS, declared_atlases, parse_name
 from fcpower_bids.inputs.discover import FILE_KEYS, Filter, apply_filters, note_unmatched, read_filters
 from fcpower_bids.inputs.sources import Source, join, values_of
 from fcpower_bids.outputs.tables import read_json
@@ -120,34 +119,12 @@ def _choose_atlas(connectomes: list[Connectome], settings: Settings) -> tuple[li
 
 
 def match_atlases(spec: str, names: Sequence[str]) -> list[str]:
-    """Which written atlases a specification means: by declared name, by the name in files, else by its letters."""
-    declared = declared_atlases().get(spec)
-    parts = [_named_by_files(part.strip()) for part in spec.split("+")] if not Path(spec).exists() else []
-    if len(parts) > 1 and any(parts[:-1]):  # of files that are joined, which are called by all of them
-        joined = "".join(_letters(min(part).partition("-")[2].partition("_")[0]) for part in parts if part)
-        return [name for name in names if all(parts) and _letters(name.partition("_")[0].partition("-")[2]) == joined]
-    exact = {spec, f"atlas-{spec}"} | ({join(declared.entities)} if declared else set()) | _named_by_files(spec)
-    matches = [name for name in names if name in exact]
-    if matches or declared:
-        return matches
-    letters = _letters(Path(spec.partition(":")[0]).name.partition(".")[0])
-    return [name for name in names if letters and letters in _letters(name.partition("-")[2])]
-
-
-def _named_by_files(spec: str) -> set[str]:
-    """What the participant level calls the atlases of ``FILE[:TSV]`` or ``DATASET[:SELECTOR]``."""
-    head, _, qualifier = spec.partition(":")
-    path = Path(head)
+    """Which written atlases a specification means: that of this name, declared or of the outputs, or of this file."""
+    declared, path = declared_atlases().get(spec), Path(spec.partition(":")[0])
+    exact = {spec, f"atlas-{spec}"} | ({join(declared.entities)} if declared else set())
     if path.name.endswith(EXTENSIONS):
-        return {join(parse_name(path).entities)}
-    if not path.is_dir():
-        return set()
-    wanted, files = parse_selector(qualifier).items() if qualifier else set[tuple[str, str]](), label_images(path)
-    return {join(file.entities) for file in files if wanted <= file.chunks.items()}
-
-
-def _letters(text: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", text.lower())
+        exact.add(join(parse_name(path).entities))
+    return [name for name in names if name in exact]
 
 
 def check_alike(connectomes: Sequence[Connectome]) -> list[str]:

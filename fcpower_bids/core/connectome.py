@@ -12,7 +12,7 @@ In every signature ``tolerance`` is the fraction of the largest eigenvalue that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -353,18 +353,3 @@ def power_from_series(series: ArrayLike, alpha: float = ALPHA_STAR) -> FloatArra
     """FC^alpha, shape (P, P), straight from a series (T, P) by `decompose_series`."""
     eigenvalues, eigenvectors = decompose_series(series)
     return spectral_map(eigenvalues, eigenvectors, power_weights(eigenvalues, alpha))
-
-
-def connectome_summary(matrix: ArrayLike, networks: Sequence[str] = ()) -> dict[str, float]:
-    """``mean_fc``, ``within NETWORK`` and ``participation_ratio`` of FC (P, P); networks of one parcel are left out."""
-    fc = np.asarray(matrix, dtype=float)
-    upper = np.triu(np.ones(fc.shape, dtype=bool), 1)
-    summary = {"mean_fc": float(fc[upper].mean())}
-    labels = np.asarray(networks, dtype=str)
-    names = list(dict.fromkeys(labels.tolist()))
-    for name in names if len(names) > 1 else []:
-        within = upper & np.outer(labels == name, labels == name)
-        if within.any() and name != "n/a":
-            summary[f"within {name}"] = float(fc[within].mean())
-    summary["participation_ratio"] = float(spectrum_summary(eigendecompose(fc)[0])["participation_ratio"])
-    return summary

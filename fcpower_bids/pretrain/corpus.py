@@ -85,10 +85,6 @@ class Corpus:
         """Windows of this length that can be cut out of each recording, shape (N,)."""
         return self.count * np.maximum(self.volumes - length + 1, 0)
 
-    def windows_apart(self, length: int) -> Indices:
-        """Windows of this length in each recording that share no volume, shape (N,)."""
-        return self.count * (self.volumes // length)
-
     def windows(self, rows: Indices, places: Indices, length: int) -> Tensor:
         """Cut one window out of each of B recordings: (B, length, P) float32 on the device. Rows (B,), places (B,)."""
         which, start = np.divmod(places, np.maximum(self.volumes[rows] - length + 1, 1))

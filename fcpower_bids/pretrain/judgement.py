@@ -315,14 +315,14 @@ CONFIDENCE = 0.95
 
 
 def judge(
-    held_out: HeldOut, rows: NDArray[np.intp], config: PretrainConfig, optimism: float, model: FBert
+    held_out: HeldOut, config: PretrainConfig, optimism: float, model: FBert
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Compare a model with what needs no training, on the held-out people; entries of the sidecar say the verdict.
 
-    `rows`: training recordings. `optimism`: by how much the choice of the checkpoint by these people flatters it, which
+    `optimism`: by how much the choice of the checkpoint by these people flatters it, which
     the verdict leaves off. With too few families held out the table is empty.
     """
-    corpus, window, families = held_out.corpus, config.window, held_out.corpus.families[held_out.rows]
+    corpus, families = held_out.corpus, held_out.corpus.families[held_out.rows]
     names = np.unique(families)
     whom = f"{len(names)} held-out {'family' if len(names) == 1 else 'families'}"
     facts = {
@@ -342,23 +342,6 @@ def judge(
     if len(names) < FEWEST_FAMILIES:
         return pd.DataFrame(columns=COLUMNS), facts
     teacher = corpus.kernel_of(held_out.rows).cpu().double().numpy()
-    people, ends = two_windows(held_out, window)
-    if len(people) < 2:  # nobody is identified, and the size of a vector is known from any window
-        ends = [(rows[:1], np.zeros(1, int))]
-    windows = [corpus.windows(*end, window) for end in ends]
-
-    def describe(embed: Map, kernel: FloatArray) -> dict[str, float]:
-        n, accuracy = len(people), np.nan
-        vectors = [embed(batch) for batch in windows]
-        if n > 1:  # every person's first window looks for the last one among all, and the other way round
-            unit = normalise_rows(np.concatenate(vectors), keep_constant=True)
-            accuracy = identify(unit @ unit.T, np.tile(people, 2), np.repeat(["first", "last"], n)).accuracy
-        return {
-            "dimensions": vectors[0].shape[1],
-            "cka": kernel_alignment(kernel, teacher),
-            "cka_debiased": kernel_alignment(kernel, teacher, debiased=True),
-            "identification": accuracy,
-        }
 
     def ahead(model: FloatArray, others: list[FloatArray]) -> tuple[float, float]:
         """Alignment of the model minus the mean of others, and its lower limit over families and seeds."""
@@ -388,13 +371,18 @@ def judge(
     }
     means = held_out.average(*(embed for seeds in maps.values() for embed in seeds))
     every = iter([(vectors - vectors.mean(axis=0)) for vectors in means])
-    kernels = {name: [(vectors := next(every)) @ vectors.T for _ in seeds] for name, seeds in maps.items()}
-    table = []
+    table, ours = [], np.empty(0)
     for name, seeds in maps.items():
-        described = pd.DataFrame(map(describe, seeds, kernels[name]))
-        limits = ahead(kernels[MODEL][0], kernels[name]) if name != MODEL else (np.nan, np.nan)
-        scores = {column: float(described[column].to_numpy().mean()) for column in described}
-        table.append({"map": name, **scores, "ahead": limits[0], "ahead_low": limits[1]})
+        vectors = [next(every) for _ in seeds]
+        kernels = [each @ each.T for each in vectors]
+        row: dict[str, Any] = {"map": name, "dimensions": vectors[0].shape[1]}
+        row["cka"] = float(np.mean([kernel_alignment(kernel, teacher) for kernel in kernels]))
+        row["cka_debiased"] = float(np.mean([kernel_alignment(kernel, teacher, debiased=True) for kernel in kernels]))
+        if name == MODEL:
+            ours = kernels[0]
+        else:
+            row["ahead"], row["ahead_low"] = ahead(ours, kernels)
+        table.append(row)
     compared = pd.DataFrame(table, columns=COLUMNS)
     return compared, facts | _conclude(compared.set_index("map"), whom, max(optimism, 0.0))
 
@@ -429,16 +417,3 @@ def jackknife_limit(estimate: float, without: ArrayLike, confidence: float, seed
             freedom = float(total**2 / (variance**2 / (n - 1) + of_seed**2 / (k - 1)))
         variance = total
     return float(estimate - special.stdtrit(freedom, confidence) * np.sqrt(variance))
-
-
-def two_windows(
-    held_out: HeldOut, window: int
-) -> tuple[NDArray[np.str_], list[tuple[NDArray[np.intp], NDArray[np.intp]]]]:
-    """People and, of the first and the last window of each, recordings and places (of two recordings or of one)."""
-    table, places = held_out.corpus.table.iloc[held_out.rows], held_out.corpus.places(window)
-    apart = held_out.corpus.windows_apart(window)
-    people = (table["dataset"] + "/" + table["subject"]).to_numpy(dtype=str)
-    spans = {person: held_out.rows[people == person][[0, -1]] for person in np.unique(people)}
-    there = {person: span for person, span in spans.items() if span[0] != span[1] or apart[span[0]] > 1}
-    first, last = np.array(list(there.values()), dtype=np.intp).reshape(-1, 2).T
-    return np.array(list(there), dtype=str), [(first, np.zeros_like(first)), (last, places[last] - 1)]

@@ -12,7 +12,7 @@ import pandas as pd
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.pretrain.judgement import IN_WORDS, MODEL
 from fcpower_bids.reports.cohort.page import GroupVerdict
-from fcpower_bids.reports.cohort.tables import Section, count, make_grid, percent, read_long
+from fcpower_bids.reports.cohort.tables import Section, count, make_grid, read_long
 from fcpower_bids.reports.page import Panel, relative_link, render_page
 from fcpower_bids.reports.svg import draw_curves
 from fcpower_bids.schema import TABLES
@@ -24,8 +24,7 @@ SOUND = 0.3
 FILES = ("log.tsv", "alignment.tsv", "alignment.json", "model/README.md")
 TEXT = (
     "All are computed on the same {Views} windows of every held-out recording. The alignment is with the teacher (the "
-    "kernel of FC^α of whole recordings); without the bias, what knows nothing scores 0. Identification: each person's "
-    "first window looks for their last one among all held-out people, and the other way round."
+    "kernel of FC^α of whole recordings); without the bias, what knows nothing scores 0."
 )
 
 
@@ -76,16 +75,7 @@ def write_training_page(settings: Settings) -> Path:
 def _cautions(rows: pd.DataFrame) -> Iterator[str]:
     if rows.empty:
         return
-    shares = rows["identification"]
-    plain = IN_WORDS["fc"], IN_WORDS["fc_power"]
-    others = [name for name in plain if shares[name] > shares[IN_WORDS[MODEL]]]
-    if others:
-        better = ", ".join(f"{name} {percent(shares[name])}" for name in others)
-        yield (
-            f"Methods without training identify unseen people better from the same windows: {better}; this model "
-            f"{percent(shares[IN_WORDS[MODEL]])}."
-        )
-    if (power := float(rows["cka_debiased"][plain[1]])) < SOUND:
+    if (power := float(rows["cka_debiased"][IN_WORDS["fc_power"]])) < SOUND:
         yield (
             f"FC^α of the windows themselves is hardly aligned with the teacher ({power:.2f}): the windows are too "
             "short for it, or not of its recordings."

@@ -288,7 +288,7 @@ class _Run:
 
     def _compare(self, step: int, optimism: float, model: FBert) -> dict[str, Any]:
         """Compare the model with methods without training, and write the table and a sidecar with the verdict."""
-        table, verdict = judge(self.held_out, self.rows, self.config, optimism, model)
+        table, verdict = judge(self.held_out, self.config, optimism, model)
         facts = {"Step": step, "DiagonalShare": self.share, "Views": VIEWS, **verdict, **ALIGNMENT.describe()}
         write_text(self.folder.path / "alignment.tsv", _table_text(table))
         write_text(self.folder.path / "alignment.json", json.dumps(facts, indent=2) + "\n")

@@ -7,7 +7,6 @@ import shutil
 
 import nibabel as nib
 import numpy as np
-import pandas as pd
 import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
@@ -143,12 +142,12 @@ def test_one_parcel_makes_no_connectome(tmp_path):
     assert "fewer than 2 parcels have a signal, so there is no connection" in found.reason("sub-01")
 
 
-@pytest.mark.parametrize("form", ["{image}", "{image}:{tsv}", "{folder}", "{folder}:Toy"])
+@pytest.mark.parametrize("form", ["{image}", "{image}:{tsv}"])
 def test_the_group_level_knows_an_atlas_by_the_file_that_it_was_given_as(form, tmp_path):
     make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=2, sessions=1, volumes=80))
     (tmp_path / "atlases").mkdir()
     image = atlas_named(tmp_path / "atlases", "tpl-MNI152NLin2009cAsym_atlas-Toy")
-    places = {"image": image, "folder": tmp_path / "atlases"}
+    places = {"image": image}
     places["tsv"] = image.with_name(image.name.replace(".nii.gz", ".tsv"))
     shutil.rmtree(tmp_path / "atlases" / "made")
     options = ("--atlas", form.format(**places), "--nprocs", "1", "--min-time", "0")
@@ -156,25 +155,3 @@ def test_the_group_level_knows_an_atlas_by_the_file_that_it_was_given_as(form, t
     assert found.code == 0, found.err
     found = run(tmp_path / "in", tmp_path / "out", "group", *options, "--analyses", "check")
     assert found.code == 0, found.err
-
-
-def test_files_that_are_joined_are_known_by_all_of_them(tmp_path):
-    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=2, sessions=1, volumes=80))
-    parts = [atlas_named(tmp_path, name) for name in ("atlas-Lo", "atlas-Hi")]
-    for number, path in enumerate(parts):
-        image = nib.load(path)
-        labels = np.asarray(image.dataobj)
-        kept = (labels <= 30) == (number == 0)
-        nib.save(nib.Nifti1Image(np.where(kept, labels, 0).astype(np.int16), image.affine), path)
-        names = path.with_name(path.name.replace(".nii.gz", ".tsv"))
-        rows = pd.read_csv(names, sep="\t", dtype=str)
-        rows[rows["index"].astype(int).isin(np.unique(labels[kept]))].to_csv(names, sep="\t", index=False)
-    joined = f"{parts[0]}+{parts[1]}"
-    options = ("--nprocs", "1", "--min-time", "0")
-    found = run(tmp_path / "in", tmp_path / "out", "participant", *options, *PLAIN, "--atlas", joined, parts[1])
-    assert found.code == 0, found.err
-    with_tables = "+".join(f"{path}:{str(path).replace('.nii.gz', '.tsv')}" for path in parts)
-    for spec in (joined, with_tables):
-        found = run(tmp_path / "in", tmp_path / "out", "group", *options, "--analyses", "check", "--atlas", spec)
-        assert found.code == 0, found.err
-        assert "the cohort uses atlas-LoHi_scale-60" in found.err

@@ -17,7 +17,6 @@ from scipy import stats
 
 from fcpower_bids.clinic import page as prediction
 from fcpower_bids.clinic.fit import (
-    REFERENCE,
     conformal_radius,
     fit_final_model,
     judge_skill,
@@ -189,9 +188,9 @@ def test_new_people_are_predicted(split, kernel):
     facts = json.loads(json.dumps(model.facts))
     found = [apply_model(model, connectome(cohort, row), cohort.parcels) for row in range(120, 180)]
     truth = cohort.phenotypes["planted_score"].loc[cohort.scans["participant_id"].iloc[120:180]]
-    assert np.corrcoef([row["prediction"] for row, _, _ in found], truth)[0, 1] > 0.7
-    assert np.mean([not warnings for _, _, warnings in found]) > 0.8
-    assert np.mean([row["low"] <= value <= row["high"] for (row, _, _), value in zip(found, truth, strict=True)]) > 0.8
+    assert np.corrcoef([row["prediction"] for row, _ in found], truth)[0, 1] > 0.7
+    assert np.mean([not warnings for _, warnings in found]) > 0.8
+    assert np.mean([row["low"] <= value <= row["high"] for (row, _), value in zip(found, truth, strict=True)]) > 0.8
     assert facts["NumberOfPeople"] == 60
     (low, high), ages = facts["AgeRange"], cohort.phenotypes["age"].iloc[:60].astype(float)
     assert low < ages.min() < ages.max() < high, "the ends are of nobody"
@@ -218,7 +217,7 @@ def test_what_a_scan_is_said_to_be_is_compared_with_the_training(split):
     cohort, train = split
     model = fit_final_model(train, choose(**CHOICES), "planted_score", "fc")
     quality = Quality(seconds=100, volumes=125, mean_fd=3.0, degrees_of_freedom=np.nan)
-    warnings = " ".join(apply_model(model, connectome(cohort, 0), cohort.parcels, quality, age=95, seen=True)[2])
+    warnings = " ".join(apply_model(model, connectome(cohort, 0), cohort.parcels, quality, age=95, seen=True)[1])
     for said in ("fitted on this very scan", "95 years old", "1.67 minutes, the training scans 6.67 to 6.67"):
         assert said in warnings
     assert "repetition time of 0.8 s" in warnings
@@ -229,9 +228,9 @@ def test_what_is_unlike_the_training_people_is_said(split):
     cohort, train = split
     model = fit_final_model(train, choose(**CHOICES), "planted_score", "fc")
     strange = np.corrcoef(np.random.default_rng(1).standard_normal((60, 300)))
-    assert "unlike those of the training people" in apply_model(model, strange, cohort.parcels)[2][0]
+    assert "unlike those of the training people" in apply_model(model, strange, cohort.parcels)[1][0]
     model.facts["TargetRange"] = [1e6, 2e6]
-    assert "outside the values of 'planted_score'" in apply_model(model, strange, cohort.parcels)[2][-1]
+    assert "outside the values of 'planted_score'" in apply_model(model, strange, cohort.parcels)[1][-1]
 
 
 def test_what_does_not_fit_is_refused(split):
@@ -245,16 +244,13 @@ def test_what_does_not_fit_is_refused(split):
         apply_model(model, matrix, cohort.parcels)
 
 
-EMPTY = pd.DataFrame(columns=list(REFERENCE.columns))
-
-
 def test_round_trip(tmp_path):
     path = model_path(tmp_path, "fluid IQ/2", "fc_power")
     assert path.name.startswith("target-fluid-IQ-2-fc-power-")
     assert path != model_path(tmp_path, "fluid-IQ/2", "fc_power")
     assert model_path(tmp_path, "age", "fc").name == "target-age-fc_model"
-    save_model(path, {"weights": np.arange(3.0)}, {"Target": "x", "Alpha": np.float64(0.35)}, EMPTY)
-    arrays, facts, *_ = load_model(path)
+    save_model(path, {"weights": np.arange(3.0)}, {"Target": "x", "Alpha": np.float64(0.35)})
+    arrays, facts, _ = load_model(path)
     np.testing.assert_array_equal(arrays["weights"], np.arange(3.0))
     assert (facts["Target"], facts["Alpha"]) == ("x", 0.35)
 
@@ -269,7 +265,7 @@ def card(path, text):
     (path / "model.json").write_text(text)
 
 
-DIGESTS = '{"Format": "fcpower_bids model 9", "Digests": {}}'
+DIGESTS = '{"Format": "fcpower_bids model 10", "Digests": {}}'
 
 
 def with_pickle(path):
@@ -288,23 +284,21 @@ def with_pickle(path):
 def test_what_is_not_a_model_is_refused_and_never_run(tmp_path, write, capsys):
     path = tmp_path / "a_model"
     write(path)
-    with pytest.raises(DatasetError, match=r"a_model.*(OUTPUT_DIR/group/models|model 9 is needed)"):
+    with pytest.raises(DatasetError, match=r"a_model.*(OUTPUT_DIR/group/models|model 10 is needed)"):
         load_model(path)
     assert "code was run" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("old", "new"), [('"Alpha": 0.35', '"Alpha": "much"'), ('["a"]', "7")])
 def test_a_changed_card_is_named(tmp_path, old, new):
-    path = save_model(
-        tmp_path / "a_model", {"weights": np.arange(3.0)}, {"Alpha": 0.35, "Parcels": ["a"], "n": np.nan}, EMPTY
-    )
+    path = save_model(tmp_path / "a_model", {"weights": np.arange(3.0)}, {"Alpha": 0.35, "Parcels": ["a"], "n": np.nan})
     card = path / "model.json"
     text = " ".join(card.read_text().split()).replace("[ ", "[").replace(" ]", "]")
     card.write_text("\ufeff" + text)
     assert load_model(path)[1]["Parcels"] == ["a"], "laid out anew, with a mark of its encoding"
     assert old in text
     card.write_text(text.replace(old, new))
-    with pytest.raises(DatasetError, match=r"model\.json is not the file|model 9 is needed"):
+    with pytest.raises(DatasetError, match=r"model\.json is not the file|model 10 is needed"):
         load_model(path)
 
 
@@ -497,7 +491,7 @@ FACTS["Interval"] = {"NominalCoverage": 0.9, "MeasuredCoverage": 0.884, "Scans":
 def answer(*rows):
     """Of scans with a prediction each, or refused ones."""
     scans = [ROW | row | {"scan": f"sub-01_ses-{name}_task-rest"} for name, row in zip("ab", rows, strict=False)]
-    return answer_person(scans, pd.DataFrame(columns=["scan", "measure", "z", "scans"]), FACTS)
+    return answer_person(scans, FACTS)
 
 
 def test_a_person_with_several_scans_gets_one_answer():

@@ -397,7 +397,7 @@ def test_one_atlas_needs_no_choice_and_several_do(tmp_path):
     add(tmp_path, "sub-01", atlas=other_atlas())
     with pytest.raises(DatasetError, match=r"several atlases: atlas-Other_scale-6 \(1 rec.*--atlas"):
         choose(tmp_path)
-    for spec in ("Toy", "atlas-Toy_scale-6", "Toy_scale-6", "some/toy.nii.gz"):
+    for spec in ("atlas-Toy_scale-6", "Toy_scale-6", "some/atlas-Toy_scale-6_dseg.nii.gz"):
         chosen, notes = choose(tmp_path, atlas=(spec,))
         assert chosen == ["sub-01_task-rest", "sub-02_task-rest"]
         assert "atlas-Toy_scale-6" in notes[0]

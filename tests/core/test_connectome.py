@@ -11,7 +11,6 @@ from scipy import linalg
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.connectome import (
     ParcelError,
-    connectome_summary,
     covered_parcels,
     covered_series,
     decompose_range,
@@ -203,15 +202,3 @@ def test_summary_by_hand():
     assert summary["first_to_last_power"] == pytest.approx(10)
     assert summary["heat_trace"] == pytest.approx((eigenvalues / 100) ** 0.5 @ np.ones(21))
     assert summary["arclength"] == pytest.approx(0.5 * np.sqrt((np.log(eigenvalues) ** 2).sum()))
-
-
-BLOCKS = np.array([[1, 0.5, 0.1, 0.1], [0.5, 1, 0.1, 0.1], [0.1, 0.1, 1, 0.3], [0.1, 0.1, 0.3, 1]])
-
-
-def test_networks_have_the_means_of_their_edges():
-    found = connectome_summary(BLOCKS, ["a", "a", "b", "b"])
-    assert found["within a"] == pytest.approx(0.5)
-    assert found["within b"] == pytest.approx(0.3)
-    assert found["mean_fc"] == pytest.approx((0.5 + 0.3 + 4 * 0.1) / 6)
-    values = np.linalg.eigvalsh(BLOCKS)
-    assert found["participation_ratio"] == pytest.approx(values.sum() ** 2 / (values**2).sum())

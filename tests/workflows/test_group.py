@@ -215,9 +215,11 @@ def test_one_cohort_per_atlas_where_an_analysis_compares_them(two_atlases):
     assert list(each) == ["atlas-Other_scale-6", "atlas-Toy_scale-6"]
     np.testing.assert_array_equal(cohort.edges, each["atlas-Other_scale-6"].edges)
     assert not np.array_equal(each["atlas-Toy_scale-6"].edges, cohort.edges)
-    cohort, each = open_cohorts(two_atlases.changed(analyses=("parcellation_sweep",), atlas=("Toy", "Other")))
-    assert list(each) == ["Toy", "Other"]
-    np.testing.assert_array_equal(cohort.edges, each["Toy"].edges)
+    cohort, each = open_cohorts(
+        two_atlases.changed(analyses=("parcellation_sweep",), atlas=("Toy_scale-6", "Other_scale-6"))
+    )
+    assert list(each) == ["Toy_scale-6", "Other_scale-6"]
+    np.testing.assert_array_equal(cohort.edges, each["Toy_scale-6"].edges)
     with pytest.raises(DatasetError, match="several atlases"):
         open_cohorts(two_atlases.changed(analyses=("prediction",)))
 
@@ -227,7 +229,7 @@ def test_all_leaves_out_what_the_cohort_does_not_allow_with_its_reason(two_atlas
     monkeypatch.setattr(group, "ANALYSES", {name: ANALYSES[name] for name in ANALYSES} | described)  # which take long
     chosen = parse_settings([str(two_atlases.bids_dir), str(two_atlases.output_dir), "group", "--analyses", ALL])
     assert chosen.group.analyses == (ALL,)
-    assert run_group(two_atlases.changed(analyses=(ALL,), atlas=("Toy",), session_label=("a",))) == 0
+    assert run_group(two_atlases.changed(analyses=(ALL,), atlas=("Toy_scale-6",), session_label=("a",))) == 0
     folder = two_atlases.output_dir / "group"
     left_out = read_table(folder / "left_out.tsv").set_index("analysis")["reason"]
     assert "two parcellations" in left_out["parcellation_sweep"]
@@ -236,4 +238,4 @@ def test_all_leaves_out_what_the_cohort_does_not_allow_with_its_reason(two_atlas
     assert (folder / "learning_curves.tsv").is_file()
     assert (folder / "encoders.tsv").is_file()
     with pytest.raises(DatasetError, match="fingerprinting: "):
-        run_group(two_atlases.changed(analyses=("fingerprinting", ALL), atlas=("Toy",), session_label=("a",)))
+        run_group(two_atlases.changed(analyses=("fingerprinting", ALL), atlas=("Toy_scale-6",), session_label=("a",)))
