@@ -336,6 +336,11 @@ def choices_in(sidecar: Path, kind: str = "CleaningChoices") -> dict[str, Any]:
     return {}
 
 
+def made_with(sidecar: Path) -> dict[str, Any]:
+    """Return all choices that the sidecar of a quality table states, of cleaning and connectomes."""
+    return {**choices_in(sidecar), **choices_in(sidecar, "ConnectomeChoices")}
+
+
 def describe_choices(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Say in which choices two ways of cleaning differ."""
     choices = ((name, *(_spell(chosen.get(name)) for chosen in (before, now))) for name in {**before, **now})

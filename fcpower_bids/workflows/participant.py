@@ -19,6 +19,7 @@ from fcpower_bids.cohort.recordings import FILE as RECORDINGS
 from fcpower_bids.cohort.recordings import (
     choices_in,
     describe_choices,
+    made_with,
     source_in,
     write_recordings,
 )
@@ -62,6 +63,7 @@ from fcpower_bids.workflows.plan import (
     ALL_FAILED,
     ELSEWHERE,
     FINISHED,
+    OTHERWISE,
     SOME_FAILED,
     Job,
     describe_notes,
@@ -82,6 +84,7 @@ MOST_FRUITLESS = 3
 """So often processes may be killed before they have begun anything, until there is no sense in trying again."""
 SELECTING = ("participant_label", "session_label", "task_id", "space", "bids_filter_file")
 """Options without which a run sees all that is there."""
+MEANWHILE = "Another run has made it with other choices in the meantime: give this run an output folder of its own."
 NOT_STARTED = "The run ended before its turn came. Run the same command again."
 
 
@@ -113,19 +116,20 @@ def run_participants(settings: Settings) -> int:
     embeddings = [name for by_atlas in embedded for name in by_atlas.values()]
     for line in describe_notes(plan.discovery.notes, settings.run.verbose):
         say(line, settings)
+    apart = list[str]()
     if not settings.run.reports_only:  # pages change nothing of what they are made of
         forget_embeddings(output, set(names), set(embeddings))
         forget_found(output, names, refused, everything=not any(settings[name] for name in SELECTING))
-        for status in plan.refused:
-            write_status(output, status)
         for atlas in {atlas for job in jobs for atlas in job.atlases}:
             copy_atlas(output, atlas)
-        if jobs:
-            _run(jobs, others, settings, datasets, work)
+        apart = _run(jobs, others, settings, datasets, work) if jobs else []
+        for status in plan.refused:  # after what is made otherwise is removed
+            write_status(output, status)
     whole = write_status_table(output)
     table = whole[whole["recording"].isin([*names, *refused, *embeddings])]
     states = _summarise(table.to_dict("records"), settings)
-    failures = _report(table["recording"], settings, not settings.inputs.participant_label or len(whole) <= FEW)
+    failures = [f"{name}: {MEANWHILE}" for name in apart]
+    failures += _report(table["recording"], settings, not settings.inputs.participant_label or len(whole) <= FEW)
     pages = {
         output / name
         for name in ("index.html", *(f"{recording.partition('_')[0]}.html" for recording in table["recording"]))
@@ -150,8 +154,8 @@ def _find_others(jobs: Sequence[Job], settings: Settings) -> list[Entities]:
     Without ``--replace`` they are refused: an output folder has one dataset, one cleaning, one set of atlases and
     transforms.
     """
-    out, replaces = settings.output_dir, settings.run.replace
-    there = [] if settings.run.reports_only or not jobs else list_quality_sidecars(out)
+    out, replaces = settings.output_dir, settings.run.replace and not settings.run.reports_only
+    there = [] if replaces and not jobs else list_quality_sidecars(out)
     # a job of many reads what it touches, and some of the rest
     if settings.inputs.participant_label and len(there) > FEW and not replaces:
         people = set(settings.inputs.participant_label)
@@ -179,7 +183,8 @@ def _choices(jobs: Sequence[Job], settings: Settings) -> Choices:
     names = dict.fromkeys(tuple(sorted(atlas.name for atlas in job.atlases)) for job in jobs)
     cleaning = settings.method.cleaning()
     datasets = name_inputs(dict([derivative_root(settings)]), settings.output_dir)
-    return datasets, [{**cleaning, **settings.method.connectomes(atlases)} for atlases in names]
+    made = [{**cleaning, **settings.method.connectomes(atlases)} for atlases in names]
+    return datasets, made or [cleaning]  # without a recording that can be made no atlas is loaded
 
 
 def _differs(sidecar: Path, choices: Choices) -> str:
@@ -188,7 +193,7 @@ def _differs(sidecar: Path, choices: Choices) -> str:
     if source and source not in datasets:
         several = "group reads several output folders: -d one=OUT1 two=OUT2"
         return f"of another dataset, {source} in dataset_description.json ({several})"
-    before = {**choices_in(sidecar), **choices_in(sidecar, "ConnectomeChoices")}
+    before = made_with(sidecar) if "atlas" in now[0] else choices_in(sidecar)
     return f"that were made otherwise ({describe_choices(before, now[0])})" if before and before not in now else ""
 
 
@@ -216,23 +221,25 @@ def _make_way(others: Iterable[Entities], jobs: Sequence[Job], settings: Setting
 
 def _run(
     jobs: Sequence[Job], others: Sequence[Entities], settings: Settings, datasets: dict[str, Path], work: Path
-) -> None:
+) -> list[str]:
     """Run every job that is not finished, on this machine or on a cluster.
 
-    A process that is killed costs its recording; the others go on in new ones.
+    A process that is killed costs its recording; the others go on in new ones. Returns the recordings that another run
+    has made otherwise in the meantime.
     """
     todo = {job.recording.name: job for job in jobs if not job.finished}
     before = f", {len(jobs) - len(todo)} of them finished before" * (len(todo) < len(jobs))
     say(f"{len(jobs)} recording{'s' * (len(jobs) != 1)}{before}", settings)
     if not todo:
         _make_way(others, jobs, settings)
-        return _conclude(jobs, settings)
+        _conclude(jobs, settings)
+        return []
     with unsearched():
         from fcpower_bids.workflows import recording as steps  # loads nipype
     # before anything is removed, since it may be refused
     runner = None if settings.run.use_plugin is None else steps.make_runner(settings.run.use_plugin)
     _make_way(others, jobs, settings)
-    names, theirs, ended, wait, fruitless = list(todo), list[str](), set[str](), False, 0
+    names, theirs, ended, apart, wait, fruitless = list(todo), list[str](), set[str](), list[str](), False, 0
     if runner is not None:
         steps.configure_nipype(settings.output_dir / "logs" / "crashes", settings.run.debug)
         calls = ((job.recording, job.atlases, settings, datasets, work) for job in todo.values())
@@ -246,6 +253,7 @@ def _run(
                         theirs.append(name)
                         continue
                     ended.add(name)
+                    apart += [name] if end == OTHERWISE else []
                     if end != FINISHED or settings.run.verbose:
                         say(f"{name}: {end}", settings)
             names = []
@@ -263,7 +271,8 @@ def _run(
         if name not in ended and (status is None or status.state == RUNNING):  # else another run does it once more
             reason = NOT_STARTED if status is None else VANISHED
             write_status(settings.output_dir, Status(name, FAILED, status.stage if status else "", reason))
-    return _conclude(jobs, settings)
+    _conclude(jobs, settings)
+    return apart
 
 
 def _conclude(jobs: Sequence[Job], settings: Settings) -> None:

@@ -44,8 +44,8 @@ BLOCK = 200
 DIGITS = 17
 """Bytes of a number in a table, which holds all its digits, and in the work folder."""
 GIGA = 1e9
-FINISHED, ELSEWHERE = "finished", "elsewhere"
-"""Ends of a recording: done or excluded, which the summary distinguishes; or another run is at work on it."""
+FINISHED, ELSEWHERE, OTHERWISE = "finished", "elsewhere", "made otherwise by another run"
+"""Ends of a recording: done or excluded, which the summary distinguishes; another run is at work on it, or was."""
 SOME_FAILED, ALL_FAILED = 4, 5
 """Exit codes of the participant level."""
 MOST_ROWS = 200

@@ -22,10 +22,12 @@ from nipype.pipeline import plugins
 from nipype.pipeline.engine.utils import topological_sort
 from nipype.pipeline.plugins.base import PluginBase
 
+from fcpower_bids.cohort.recordings import made_with
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas import describe_atlas
 from fcpower_bids.inputs.roots import dataset_names
 from fcpower_bids.interfaces.nodes import Bandpass, Connectivity, Parcellate, Power, Sink, Transform, choices_of
+from fcpower_bids.outputs.dataset import QUALITY, path_of
 from fcpower_bids.outputs.recording import Written, conclude_recording
 from fcpower_bids.outputs.status import (
     FAILED,
@@ -44,7 +46,7 @@ from fcpower_bids.resources import peak_megabytes
 from fcpower_bids.settings import CLEANING, Method, Settings
 from fcpower_bids.store import LOCKS, lock
 from fcpower_bids.transforms.connectomes import transform_parameters
-from fcpower_bids.workflows.plan import ELSEWHERE, FINISHED
+from fcpower_bids.workflows.plan import ELSEWHERE, FINISHED, OTHERWISE
 
 INPUTS = ("bold", "mask", "confounds", "confounds_metadata", "repetition_time", "entities", "atlases")
 OUTPUTS = ("parcels", "cleaning", "series", "connectivity", "connectomes", "embeddings", "files")
@@ -154,6 +156,9 @@ def process_recording(
         dataset = dataset_names(settings.bids_dir)
         if is_finished(output, recording, atlases, settings.method, dataset):
             return name, FINISHED
+        made = made_with(path_of(output, recording.entities, (), QUALITY).with_suffix(".json"))
+        if made not in ({}, {**settings.method.cleaning(), **settings.method.connectomes(a.name for a in atlases)}):
+            return name, OTHERWISE  # by a run that has begun after this one
         configure_nipype(output / "logs" / "crashes", settings.run.debug)
         started, stage = time.perf_counter(), ""
 

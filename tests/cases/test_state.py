@@ -98,6 +98,43 @@ def test_a_run_that_was_killed_as_it_replaced_is_finished_by_the_same_command(ex
     assert table(outputs / "recordings.tsv")["state"].tolist() == ["done"] * 4
 
 
+def test_what_cannot_be_made_is_said_of_a_run_that_replaces(exact_demo, tmp_path):
+    copy, words = shutil.copytree(exact_demo[0], tmp_path / "in"), (*ATLAS, *PLAIN)
+    assert run(copy, tmp_path / "out", "participant", *words).code == 0
+    next(copy.rglob("sub-02_ses-a_*_desc-confounds_timeseries.tsv")).unlink()
+    assert run(copy, tmp_path / "out", "participant", *words, "--alpha", "0.5", "--replace").code == 4
+    states = table(tmp_path / "out" / "recordings.tsv").set_index("recording")["state"]
+    assert {name[:12]: state for name, state in states.items() if state != "done"} == {"sub-02_ses-a": "failed"}
+    assert len(states) == 4
+
+
+def test_another_cleaning_is_refused_although_no_recording_can_be_cleaned_so(exact_demo, outputs, tmp_path):
+    (tmp_path / "mine.yml").write_text("methods: x.\ncolumns: [no_such_column]\n")
+    before = files(outputs)
+    found = run(exact_demo[0], outputs, "participant", *ATLAS, *PLAIN, "--strategy", tmp_path / "mine.yml")
+    assert found.code == 2
+    assert "made otherwise" in found.err
+    assert {name: text for name, text in files(outputs).items() if not name.startswith("work/")} == before
+
+
+def test_pages_of_folders_that_are_joined_and_were_made_otherwise_are_refused(exact_demo, outputs, tmp_path):
+    words = (*ATLAS, *PLAIN, "--alpha", "0.5", "--participant-label", "02")
+    assert run(exact_demo[0], tmp_path / "other", "participant", *words).code == 0
+    for name in ("sub-02", "logs/status"):
+        shutil.copytree(tmp_path / "other" / name, outputs / name, dirs_exist_ok=True)
+    assert run(exact_demo[0], outputs, "participant", *PLAINLY, "--reports-only").code == 2
+
+
+def test_of_two_runs_with_other_choices_the_second_writes_over_nothing(exact_demo, outputs, monkeypatch):
+    """Both have begun before the other has made anything."""
+    before = connectomes(outputs)
+    monkeypatch.setattr("fcpower_bids.workflows.participant._find_others", lambda *_: [])
+    found = run(exact_demo[0], outputs, "participant", *ATLAS, *PLAIN, "--alpha", "0.5", "--participant-label", "01")
+    assert found.code == 4
+    assert "Another run has made it with other choices in the meantime" in found.err
+    assert connectomes(outputs) == before
+
+
 def test_the_same_derivatives_under_a_name_are_the_same_dataset(exact_demo, outputs):
     before = files(outputs)
     (prepared,) = (exact_demo[0] / "derivatives").iterdir()
