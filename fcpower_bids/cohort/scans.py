@@ -314,22 +314,23 @@ def read_embeddings(scans: Sequence[Scan]) -> tuple[Embeddings, list[Exclusion],
         for scan in scans:
             runs = [run.connectome for run in scan if label in run.connectome.encoders]
             vector, fault = _embed(runs, label)
-            reason = f"no embedding '{label}'{fault}"
             paths = (connectome.embedding(label).with_suffix(".json") for connectome in runs)
             about = {path: read_json(path) for path in paths if path.is_file()}
             stated, whose = {str(facts.get(STATE, UNKNOWN)) for facts in about.values()}, scan[0].connectome
             if vector is not None:
                 states.setdefault(whose.participant, set()).update(stated or {UNKNOWN})
-                if TRAINED in stated:
-                    vector, reason = None, SEEN.format(label)
+            else:
+                rows.append(Exclusion(whose.participant, whose.session, VALUE, f"no embedding '{label}'{fault}"))
             vectors.append(vector)
-            if vector is None:
-                rows.append(Exclusion(whose.participant, whose.session, VALUE, reason))
             for path, facts in about.items():
                 known = {key: facts.get(key) for key in IDENTITY} | {"of": facts.get("Atlas", {}).get("Name")}
                 if known["sha256"]:
                     del known["weights"]  # the same weights may lie in different places
                 first.setdefault(repr(known), path)
+        for number, whose in enumerate(scan[0].connectome for scan in scans):
+            if vectors[number] is not None and TRAINED in states[whose.participant]:  # by any of the person's scans
+                vectors[number] = None
+                rows.append(Exclusion(whose.participant, whose.session, VALUE, SEEN.format(label)))
         notes += describe_training(label, states)
         if len(first) > 1:
             earlier, other, *_ = first.values()
