@@ -118,10 +118,12 @@ def combine_scans(cohort: Cohort, groups: Sequence[Rows]) -> AveragedEdges:
     """FC of units of one scan or several, whose series are put end to end: T volumes weigh T - 1."""
     if all(len(group) == 1 for group in groups):
         return AveragedEdges(cohort.edges, groups)
-    # Weight of each scan among those of its person: volumes less one for each run; equal where unknown.
+    # Weight of each scan among those of its person: volumes less one for each run, or seconds; equal where unknown.
     weights = (cohort.scans["volumes"] - cohort.scans["n_runs"]).astype(float)
-    known = (weights > 0).groupby(cohort.scans["participant_id"].astype(str)).transform("all")
-    return AveragedEdges(cohort.edges, groups, weights.where(known, 1.0).to_numpy())
+    for instead in (cohort.scans["seconds"].astype(float), 1.0):
+        known = (weights > 0).groupby(cohort.scans["participant_id"].astype(str)).transform("all")
+        weights = weights.where(known, instead)
+    return AveragedEdges(cohort.edges, groups, weights.to_numpy())
 
 
 COMBINATION = "connectivity of the z-scored series of all scans put end to end; mean over the scans for embeddings"
@@ -323,7 +325,7 @@ def expand_names(cohort: Cohort, settings: Settings) -> tuple[str, ...]:
         if trained and not chosen:
             raise Unfit(
                 f"The encoder of the embedding '{trained[0]}' was trained on everyone here who has one, so "
-                "nothing can be said of new people: take another dataset, or leave it out of --representations."
+                "nothing can be said of new people: take another dataset, or leave the embedding out."
             )
         is_there = encoder in cohort.embeddings if encoder else bool(cohort.embeddings)
         if not chosen and not (is_there and len(settings.group.representations) > 1):

@@ -189,7 +189,7 @@ def _choose(facts: Mapping[str, Any], output_dir: Path) -> tuple[list[Connectome
     if door.connectomes and not fitting:
         raise DatasetError(
             f"None of the {len(door.connectomes)} connectomes in {output_dir} is of the atlas of the model, "
-            f"{', '.join(atlases)}. Run the participant level with that atlas."
+            f"{', '.join(atlases)}. Run the participant level with that atlas, in an output folder of its own."
         )
     rows = [
         _refused(scan.recording, scan.participant, scan.session, scan.why) | {"quality": UNUSABLE}

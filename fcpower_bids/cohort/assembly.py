@@ -137,8 +137,9 @@ def load_cohort(settings: Settings) -> Cohort:
     if several := sum(len(scan) > 1 for scan in scans):
         notes.append(f"Scans of several runs: {several}; their series are put end to end.")
     repeated = zip(table["participant_id"].duplicated(keep=False), scans, strict=True)
-    if not all(run.quality.volumes > 0 for is_repeated, scan in repeated if is_repeated for run in scan):
-        notes.append("Of people with several scans the volumes of some are not known: all of theirs weigh the same.")
+    of_several = (run.quality for is_repeated, scan in repeated if is_repeated for run in scan)
+    if not all(quality.volumes > 0 or quality.seconds > 0 for quality in of_several):
+        notes.append("Of people with several scans the length of some is not known: all of theirs weigh the same.")
     notes += [*facts.notes, *about_folds, *about_series, *about_embeddings]
     notes += [*phenotypes.notes, *columns.notes, *describe_sets(settings.group)]
     return Cohort(

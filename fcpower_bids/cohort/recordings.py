@@ -265,8 +265,11 @@ def _without_fc(output_dir: Path, connectomes: Sequence[Connectome]) -> Iterator
                 reason, state = str(read_json(sidecar).get("Reason", "")), EXCLUDED
             except DatasetError as error:
                 reason, state = f"{error} Or {AGAIN}.", FAILED
-            if reason:
-                yield LeftOut(entities, "", state, reason)
+            yield (
+                LeftOut(entities, "", state, reason)
+                if reason
+                else LeftOut(entities, "", FAILED, f"its FC is gone: {AGAIN}.")
+            )
 
 
 def decide(gathered: Selected, path: Path | None) -> Selected:

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from traceback import format_exception
 from typing import TypeVar
@@ -155,7 +155,8 @@ def read_status(output_dir: Path, recording: str) -> Status | None:
     """Return the recorded status, or None where there is none that can be read."""
     try:
         content = read_json(status_path(output_dir, recording))
-        status = Status(**{**content, "outputs": tuple(content["outputs"])})
+        known = {field.name: content[field.name] for field in fields(Status) if field.name in content}
+        status = Status(**{**known, "outputs": tuple(content["outputs"])})
     except (DatasetError, TypeError, KeyError):
         return None
     is_sound = status.recording == recording and status.state in STATES and isinstance(status.sizes, dict)

@@ -180,7 +180,8 @@ class Method:
 
     def connectomes(self, atlases: Iterable[str]) -> dict[str, Any]:
         """Return what else an output folder has one of: names of the atlases, transforms and their parameters."""
-        chosen = {"atlas": sorted(atlases), "transforms": sorted(self.transforms), "alpha": self.alpha}
+        chosen: dict[str, Any] = {"atlas": sorted(atlases), "transforms": sorted(self.transforms)}
+        chosen |= {"alpha": self.alpha} if "power" in self.transforms else {}
         return {name: value for name, value in {**chosen, **self.full_rank_remedy}.items() if value is not None}
 
 

@@ -95,8 +95,8 @@ def run_participants(settings: Settings) -> int:
     if settings.run.dry_run:
         with TemporaryDirectory(prefix="fcpower_bids-") as folder:
             plan = plan_run(settings, Path(folder))
+            _find_others(plan.jobs, settings)
             print(describe_plan(plan, settings))  # noqa: T201
-        _find_others(plan.jobs, settings)
         return plan.exit_code
     plan = plan_run(settings, settings.work / "atlases")
     others = _find_others(plan.jobs, settings)

@@ -272,4 +272,19 @@ def test_scans_of_unknown_length_weigh_the_same_and_that_is_said(kind, tmp_path)
         rows.assign(kind=kind).to_csv(folder / "list.tsv", sep="\t", index=False)
     found = group(folder, quick=(*QUICK, "--analyses", "check"))
     assert found.code == 0
-    assert ("the volumes of some are not known" in found.err) is (kind == "matrix")
+    assert ("the length of some is not known" in found.err) is (kind == "matrix")
+
+
+def test_sessions_of_matrices_weigh_by_their_minutes(tmp_path):
+    folder = write_series(tmp_path, PEOPLE[:6], sessions=("1", "2"))
+    rows = pd.read_csv(folder / "list.tsv", sep="\t").drop(columns="repetition_time").assign(kind="matrix")
+    rows["minutes"] = [10.0, 4.0] * 6
+    matrices = []
+    for name in rows["path"]:
+        matrices.append(np.corrcoef(np.load(folder / name).T))
+        np.save(folder / name, matrices[-1])
+    rows.to_csv(folder / "list.tsv", sep="\t", index=False)
+    assert group(folder, quick=(*QUICK, "--analyses", "check")).code == 0
+    loaded = load_cohort(folder / "out", folder / "bids", min_time=0)
+    expected = [(10 * first + 4 * second) / 14 for first, second in zip(matrices[::2], matrices[1::2], strict=True)]
+    np.testing.assert_allclose(loaded.connectomes, expected, atol=1e-12)
