@@ -82,19 +82,6 @@ def test_every_edge_is_what_scipy_finds_for_fc_and_for_its_power():
         assert row["p_all"] == (1 + ((null**2).mean(axis=1) >= (own["r"] ** 2).mean() - 1e-12).sum()) / 1001
 
 
-def test_the_summary_follows_from_the_edges():
-    tables = analyse_qc_fc(invent_cohort(motion=3.0), SETTINGS)
-    edges = tables["qcfc"].frame
-    for _, row in tables["qcfc_summary"].frame.iterrows():
-        own = edges[edges["representation"] == row["representation"]]
-        assert row["median_abs_r"] == pytest.approx(own["r"].abs().median())
-        assert row["share_significant"] == pytest.approx((own["q"] < 0.05).mean())
-        assert row["n_people"] == 20
-        assert np.isnan(row["distance_rho"])
-    assert "DistanceDependence" in tables["qcfc_summary"].facts
-    assert set(edges.columns) == set(tables["qcfc"].columns)
-
-
 def test_distance_is_between_centroids_and_its_dependence_spearmans():
     places = np.random.default_rng(2).uniform(-70, 70, (PARCELS, 3))
     cohort = replace(invent_cohort(), centroids=places)

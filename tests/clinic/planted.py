@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.core.series import z_score
 from fcpower_bids.outputs.tables import (
-    SERIES_COLUMNS,
-    read_json,
-    read_matrix,
     read_table,
-    write_array,
-    write_json,
     write_table,
 )
 from tests.command import main
@@ -61,18 +54,6 @@ def make_cohort(root: Path, share: float, sites: int = 1, people: int = 40, seed
     write_table(root / "bids" / "participants.tsv", known.iloc[:people])
     write_table(root / "truth.tsv", known)
     return root
-
-
-def as_arrays(out: Path, copy: Path) -> Path:
-    """Outputs with FC as an array alone: the array of its edges, and its parcels in the JSON."""
-    shutil.copytree(out, copy)
-    for path in copy.rglob("*_stat-pearsoncorrelation_relmat.tsv"):
-        matrix, parcels = read_matrix(path)
-        write_array(path.with_suffix(".npy"), vectorise_edges(matrix, weighted=False))
-        sidecar = path.with_suffix(".json")
-        write_json(sidecar, read_json(sidecar) | {SERIES_COLUMNS: parcels})
-        path.unlink()
-    return copy
 
 
 def group(root: Path, *options: str, target: str = "age", permutations: int = 60) -> int:

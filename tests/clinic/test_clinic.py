@@ -15,7 +15,6 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from fcpower_bids.clinic import page as prediction
 from fcpower_bids.clinic.fit import (
     conformal_radius,
     fit_final_model,
@@ -33,7 +32,7 @@ from fcpower_bids.core.series import z_score
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_table, write_table
 from tests.analyses.cohorts import choose, demo_cohort
-from tests.clinic.planted import as_arrays, group, make_cohort, models, series_with
+from tests.clinic.planted import group, make_cohort, models, series_with
 from tests.command import main
 from tests.doors.test_doors_in_pairs import ridge
 from tests.planting.participant_outputs import add_output, make_outputs, write_participants
@@ -199,20 +198,6 @@ def test_new_people_are_predicted(split, kernel):
     assert facts["Alpha"] == 0.35
 
 
-def test_the_order_of_the_parcels_and_further_parcels_do_not_matter(split):
-    cohort, train = split
-    model = fit_final_model(train, choose(**CHOICES), "g", "fc")
-    matrix, names = connectome(cohort, 130), list(cohort.parcels)
-    expected = apply_model(model, matrix, names)[0]
-    order = np.random.default_rng(0).permutation(60)
-    larger = np.full((61, 61), np.nan)
-    larger[:60, :60] = matrix[np.ix_(order, order)]
-    found = apply_model(model, larger, [*(names[i] for i in order), "more"])[0]
-    for key in ("prediction", "low", "similarity"):
-        assert found[key] == pytest.approx(expected[key], abs=1e-12)
-    assert model.facts["CompositeOf"] == ["reasoning", "memory", "speed"]
-
-
 def test_what_a_scan_is_said_to_be_is_compared_with_the_training(split):
     cohort, train = split
     model = fit_final_model(train, choose(**CHOICES), "planted_score", "fc")
@@ -231,17 +216,6 @@ def test_what_is_unlike_the_training_people_is_said(split):
     assert "unlike those of the training people" in apply_model(model, strange, cohort.parcels)[1][0]
     model.facts["TargetRange"] = [1e6, 2e6]
     assert "outside the values of 'planted_score'" in apply_model(model, strange, cohort.parcels)[1][-1]
-
-
-def test_what_does_not_fit_is_refused(split):
-    cohort, train = split
-    model = fit_final_model(train, choose(**CHOICES), "planted_score", "fc")
-    matrix = connectome(cohort, 0)
-    with pytest.raises(ValueError, match=r"needs 1 parcels that are not in this atlas: parcel59"):
-        apply_model(model, matrix[:59, :59], cohort.parcels[:59])
-    matrix[3] = matrix[:, 3] = np.nan
-    with pytest.raises(ValueError, match="does not cover them: parcel03"):
-        apply_model(model, matrix, cohort.parcels)
 
 
 def test_round_trip(tmp_path):
@@ -371,38 +345,6 @@ def test_two_models_of_one_name_are_refused_before_anything_is_written(fitted, t
         assert main(["predict", *map(str, named), str(there)]) == 2
         assert f"Two models are called {model.name}" in capsys.readouterr().err
     assert not (there / "group" / "predicted").exists()
-
-
-def test_a_slip_in_one_page_costs_that_page(fitted, tmp_path, monkeypatch, capsys):
-    output = shutil.copytree(fitted[0], tmp_path / "out", ignore=shutil.ignore_patterns("sub-*_target-*.html"))
-    say_scan = prediction.say_scan
-
-    def one_is_broken(row, *others):
-        if row["participant_id"] == "sub-02":
-            raise IndexError("a slip of ours")
-        return say_scan(row, *others)
-
-    monkeypatch.setattr(prediction, "say_scan", one_is_broken)
-    model = output / "group" / "models" / fitted[1].name
-    assert main(["predict", str(model), str(output)]) == 4
-    told = capsys.readouterr()
-    assert "12 of 12 scans predicted" in told.out
-    assert "sub-02 has no page. Internal error, please report it with logs/crashes/predict_sub-02_page.txt" in told.err
-    assert len(list(output.glob(f"sub-*_{fitted[1].name.removesuffix('_model')}.html"))) == 11
-
-
-def test_arrays_in_place_of_tables_give_the_same_predictions(fitted, tmp_path):
-    """Also of the people of the model, whom it knows by the numbers of their scans."""
-    out, model = fitted
-    tables = []
-    for folder in (shutil.copytree(out, tmp_path / "one"), as_arrays(out, tmp_path / "two")):
-        assert main(["predict", str(model), str(folder)]) == 0
-        tables.append(read_table(folder / "group" / "predicted" / "target-score-fc.tsv"))
-    assert len(tables[0]) == 12
-    assert (tables[0]["state"] == "predicted").all()
-    assert (tables[0]["in_training"] == "true").all()
-    assert tables[0]["sha256"].nunique() == tables[1]["sha256"].nunique() == 12
-    pd.testing.assert_frame_equal(*(table.drop(columns="sha256") for table in tables), check_exact=True)
 
 
 ALARM = "This model does no better than guessing the average age."

@@ -57,16 +57,6 @@ def test_regression_against_kernel_ridge():
     np.testing.assert_allclose(alone, referee.predict(together[30:, :30])[:, 0], rtol=0, atol=1e-11)
 
 
-def test_transform_is_stateless_per_person(cohort):
-    connectomes, _ = cohort
-    untouched = connectomes.copy()
-    transform = SpectralPower().fit(connectomes)
-    np.testing.assert_array_equal(transform.transform(connectomes[3:5]), transform.transform(connectomes)[3:5])
-    elsewhere = SpectralPower().fit(connectomes[:1])
-    np.testing.assert_array_equal(elsewhere.transform(connectomes), transform.transform(connectomes))
-    np.testing.assert_array_equal(connectomes, untouched)
-
-
 def test_series_and_matrices_give_the_same():
     rng = np.random.default_rng(4)
     series = [rng.standard_normal((40 + 5 * i, 9)) for i in range(4)]
