@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -54,6 +55,11 @@ def ready(encoder: E, parcel_names: Sequence[str] | None) -> E:
     except RecordingError as error:
         raise CheckpointError(str(error)) from None
     return encoder
+
+
+@cache
+def _warn_once(caution: str) -> None:
+    logger.warning(caution)
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,7 @@ class SeriesEncoder:
         if len(series) < FEWEST_VOLUMES:
             raise RecordingError(f"The recording has {len(series)} volumes; leave it out of the embedding.")
         if caution := self.caution(len(series)):
-            logger.warning(caution)
+            _warn_once(caution)
         values = series[:, columns]
         empty = np.isnan(values).all(axis=0) | (values == values[:1]).all(axis=0)
         broken = ~np.isfinite(values).all(axis=0) & ~empty
