@@ -202,7 +202,8 @@ def _atlas_files(output_dir: Path, results: Results, number: int) -> Iterator[Pa
     array = output_path(output_dir, recording, CONNECTIVITY, atlas).with_suffix(".npy")
     before = array.read_bytes() if array.is_file() else b""
     for name, (matrix, facts) in results.connectomes[number].items():
-        output = CONNECTIVITY if name == FC else Output("relmat", make_transform(name, results.settings).entities)
+        transform = None if name == FC else make_transform(name, results.settings)
+        output = CONNECTIVITY if transform is None else Output("relmat", transform.entities)
         path = output_path(output_dir, recording, output, atlas)
         yield write_matrix(path, matrix, atlas.names, index=atlas.names)
         if name == FC:  # also as an array: a cohort is gathered from these in a tenth of the time
@@ -220,6 +221,7 @@ def _atlas_files(output_dir: Path, results: Results, number: int) -> Iterator[Pa
             "Directed": False,
             "ValidDiagonal": bool(diagonal.size and np.ptp(diagonal) > FLAT),
             "StorageFormat": "Full",
+            "Title": "FC" if transform is None else (transform.title or transform.label).format_map(facts),
             "NodeFiles": [bids_uri(parcels_path(output_dir, atlas), {"": output_dir})],
             "Sources": [bids_uri(output_path(output_dir, recording, TIMESERIES, atlas), {"": output_dir})],
             "RelationshipMeasure": RELATIONSHIPS.get(stat, stat),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from fcpower_bids.reports.figures import Preview, draw_brain, make_preview, read
 from fcpower_bids.reports.page import Panel, listed, make_panel, relative_link
 from fcpower_bids.reports.svg import draw_curves
 from fcpower_bids.settings import Settings
-from fcpower_bids.transforms.connectomes import TRANSFORMS
 
 EIGENVALUES = ("eigenvalue", "eigenvalue_power")
 MOST_NAMED = 8
@@ -148,24 +146,12 @@ def make_connectomes(context: Context) -> Iterator[Panel]:
     """FC and its transforms."""
     if paths := context.view.connectomes:
         order = context.parcels.order
-        matrices = {connectome_title(path): read_series(path)[0][np.ix_(order, order)] for path in paths}
+        titles = [str(read_json(path.with_suffix(".json")).get("Title", path.stem)) for path in paths]
+        matrices = {
+            title: read_series(path)[0][np.ix_(order, order)] for title, path in zip(titles, paths, strict=True)
+        }
         svg = figures.draw_matrices(matrices, context.spans)
         yield context.panel("connectomes", svg, *paths, n=len(paths), parcels=len(order))
-
-
-def connectome_title(path: Path) -> str:
-    """Name a connectome as a reader would: ``FC``, ``FC^0.35``, ``Partial correlation``; else by its label."""
-    entities = dict(part.split("-", 1) for part in path.name.split("_") if "-" in part)  # type: ignore[misc]
-    label = entities.get("desc") or entities["stat"]
-    if label == "pearsoncorrelation":
-        return "FC"
-    kinds = {transform().label: transform.title for transform in TRANSFORMS.values() if transform.stateless}
-    # labels without the numbers of their parameters: power of power0p35
-    titles = {re.split(r"\d", name)[0]: str(title) for name, title in kinds.items()}
-    try:
-        return (titles.get(re.split(r"\d", label)[0]) or label).format_map(read_json(path.with_suffix(".json")))
-    except KeyError:
-        return label
 
 
 def make_power(context: Context) -> Iterator[Panel]:
