@@ -36,7 +36,7 @@ def test_every_loss_is_on_record_and_nothing_is_filled_in(tmp_path, monkeypatch)
     listed = tmp_path / "out_of_it.tsv"
     listed.write_text("participant_id\treason\nsub-08\tWithdrew\n")
     write_participants(settings.bids_dir / "participants.tsv", 9, score=[1, 2, -9999, 4, 5, 6, None, 8, 9])
-    choices = {"max_mean_fd": 0.5, "exclude_file": listed, "targets": ("score",)}
+    choices = {"max_mean_fd": 0.5, "exclude_file": listed, "targets": ("score",), "missing_values": ("score=-9999",)}
     cohort = load_cohort(settings.changed(**choices))
     left_out = {(person, session) for person, session, _ in rows_of(cohort, "recording")}
     twins = {("sub-05", "ses-a"), ("sub-04", "ses-b")}
