@@ -294,7 +294,6 @@ def test_a_named_recording_is_meant_alone_and_only_what_is_rejected_is_left_out(
     assert [(one.connectome, one.reason) for one in decided.left_out] == [(found[0], "exclude.tsv: ghosts")]
     assert decided.connectomes == found[1:]
     assert [row.reason for row in decided.absent] == ["sub-01_acq-c: exclude.tsv names it, but it is not here"]
-    assert (decided.accepted, decided.doubtful) == ({found[3].path}, {found[2].path})
 
 
 def test_a_word_that_is_no_decision_is_named(tmp_path):
