@@ -47,8 +47,6 @@ from fcpower_bids.transforms.stateless import Cholesky, LogCholesky
 
 Filter = Callable[[FloatArray, float], FloatArray]
 """From eigenvalues (P,) in descending order and the tolerance to weights (P,); a mode of weight 0 is left out."""
-GAP = 1e-8
-"""Difference between neighbours, over the largest eigenvalue, below which their eigenvectors are not reproducible."""
 TOP, MIDDLE, TAIL = (10.0, 1.0), 0.01, (0.5, 0.05)
 """The paper's hand-set profile: first and last weight of the top modes, of the middle, of the tail."""
 N_PROFILE = 20
@@ -108,13 +106,7 @@ def analyse_controls(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     screen, controls = Screen(study, FC_POWER), Controls(study)
     for name, make, about in track(controls.rows(), "spectral controls", settings):
         screen.add(name, make, **about)
-    notes: dict[str, Any] = {}
-    if ambiguous := [name for name, about in screen.about.items() if about.get("n_ambiguous")]:
-        notes["AmbiguousCuts"] = (
-            f"In {', '.join(ambiguous)} the cut falls inside a cluster of equal eigenvalues for some people "
-            "(n_ambiguous), so which eigenvectors are taken there is decided by rounding."
-        )
-    tables = screen.tables("spectral_controls", FACTS | notes, question="control")
+    tables = screen.tables("spectral_controls", FACTS, question="control")
     return tables | tabulate_matched(study, tables["spectral_controls_folds"].frame, controls.family.n_parcels)
 
 
@@ -169,8 +161,7 @@ class Controls:
         top = ((f"top_{k}_{word}", "top_modes", word, 0, k, a) for k in TOP_MODES if k < n for word, a in powers)
         for name, control, weighting, first, last, alpha in (*single, *top):
             make = self._correlate(name, partial(filtered_features, family, modes(first, last, alpha)))
-            cuts = ambiguous_cuts(family.eigenvalues, (first, last), family.tolerance)
-            yield name, make, {"control": control, "weighting": weighting, "number": last, "n_ambiguous": cuts}
+            yield name, make, {"control": control, "weighting": weighting, "number": last}
         for name, weigh in (("profile", profile), ("clipped", clipped)):
             make = self._correlate(name, partial(filtered_features, family, weigh))
             yield name, make, {"control": "filter", "weighting": "other"}
@@ -267,19 +258,6 @@ def modes(first: int, last: int, alpha: float) -> Filter:
 def logarithm(floor: float | None = None, shrinkage: float | None = None) -> Filter:
     """Logarithm of all eigenvalues, made full rank as in `regularise`, which refuses where that fails."""
     return lambda values, tolerance: np.log(regularise(values, floor, shrinkage, tolerance))
-
-
-def ambiguous_cuts(eigenvalues: FloatArray, cuts: tuple[int, ...], tolerance: float) -> int:
-    """Count the people in whose spectrum a cut after one of these modes falls inside a cluster of equal eigenvalues.
-
-    Shapes and units: eigenvalues (n, P).
-    """
-    count = 0
-    for values in eigenvalues:
-        inside = in_range(values, tolerance)
-        gaps = [values[cut - 1] - values[cut] for cut in cuts if 0 < cut < values.size and inside[cut - 1]]
-        count += bool(np.less(gaps, GAP * values[0]).any())
-    return count
 
 
 def profile(values: FloatArray, tolerance: float) -> FloatArray:

@@ -251,10 +251,7 @@ def read_people(
     target: str = "",
     missing_values: Sequence[str] = (),
 ) -> Known:
-    """Return ``age`` and the target at each scan (person, session), as far as known. Raises DatasetError.
-
-    No age is guessed to be a code for missing values: some people are 77; the target is read as the group level does.
-    """
+    """Return ``age`` and the target at each scan (person, session), as far as known. Raises DatasetError."""
     known: Known = {"age": {}, KNOWN: {}}
     if not scans:
         return known
@@ -266,7 +263,7 @@ def read_people(
         names = {}  # of the last, which is that of the user where one is given
         for session in {session: None for _, session in scans}:
             scanned = {person: (session,) for person, other in scans if other == session}
-            people = load_people(sources, scanned, dataset, missing_values, guess_codes=bool(target))
+            people = load_people(sources, scanned, dataset, missing_values)
             names |= dict.fromkeys(map(str, people.frame.columns))
             table = people.frame.drop(columns=[name for name in people.conflicts if name in people.frame])
             table = table.loc[[person for person in table.index if person in scanned]]

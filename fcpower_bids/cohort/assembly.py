@@ -58,18 +58,14 @@ WITH = "with "
 """Before the name of a target: how many of the people in both have it."""
 
 
-def exclude_duplicates(
-    connectomes: Sequence[Connectome], digests: Sequence[str], accepted: Collection[Path] = ()
-) -> tuple[list[bool], list[Exclusion]]:
-    """Leave out equal connectomes: of one person all but the first, of several all but an accepted one."""
+def exclude_duplicates(connectomes: Sequence[Connectome], digests: Sequence[str]) -> tuple[list[bool], list[Exclusion]]:
+    """Leave out equal connectomes: of one person all but the first, of several all."""
     alike: dict[str, list[Connectome]] = {}
     for connectome, digest in zip(connectomes, digests, strict=True):
         alike.setdefault(digest, []).append(connectome)
     used: dict[str, Connectome | None] = {}
     for digest, copies in alike.items():
-        named = [connectome for connectome in copies if connectome.path in accepted]
-        of_one = len({connectome.participant for connectome in copies}) == 1
-        used[digest] = (named or copies)[0] if of_one else named[0] if len(named) == 1 else None
+        used[digest] = copies[0] if len({connectome.participant for connectome in copies}) == 1 else None
     reasons = []
     for connectome, digest in zip(connectomes, digests, strict=True):
         if (kept := used[digest]) is connectome:
@@ -81,7 +77,7 @@ def exclude_duplicates(
             at_site = f" of {other.site}" if other.site else ""
             reasons.append(
                 f"{COPIED} {other.recording}{at_site}, so one of the two names is wrong and {NEITHER}; reject the "
-                "wrong one, or accept the right one, in exclude.tsv"
+                "wrong one in exclude.tsv"
             )
     return exclude(connectomes, reasons)
 
@@ -99,7 +95,7 @@ def load_cohort(settings: Settings) -> Cohort:
     )
     rows += left_out
     read, known = list(compress(chosen, keep)), list(compress(quality, keep))
-    keep, copies = exclude_duplicates(read, edges.digests, door.accepted)
+    keep, copies = exclude_duplicates(read, edges.digests)
     runs = [Run(connectome, of_one, place) for place, (connectome, of_one) in enumerate(zip(read, known, strict=True))]
     scans, left_out = group_scans(list(compress(runs, keep)))
     if not scans:
@@ -250,10 +246,6 @@ def _choose_recordings(
         and all(key not in recording.labels or recording.labels[key] in there for key, there in of_kind.items())
     ]
     rows += door.absent
-    if doubtful := list(
-        dict.fromkeys(connectome.recording for connectome in chosen if connectome.path in door.doubtful)
-    ):
-        notes.append(f"In doubt, and taking part: {name_some(doubtful, 3)}.")
     quality = [read_quality(connectome) for connectome in chosen]
     keep, left_out = exclude_by_quality(chosen, quality, settings)
     rows += left_out

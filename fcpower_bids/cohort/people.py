@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from fcpower_bids.cohort.inclusion import CODE, NO_SESSION, VALUE, Exclusion, name_some, person_at
 from fcpower_bids.errors import DatasetError
@@ -22,11 +21,6 @@ from fcpower_bids.records import label_order
 from fcpower_bids.schema import MISSING, is_table, read_spreadsheet
 from fcpower_bids.settings import Settings
 
-CODES = frozenset(
-    [int(digit * length) for digit in "789" for length in (2, 3, 4, 5)]
-    + [-int(digit * length) for digit in "789" for length in (1, 2, 3, 4, 5)]
-)
-"""99, 999, 9999, 99999, the same of 7 and 8, their negatives, and -7, -8, -9."""
 MEANS_MISSING = re.compile(
     r"\b(missing|unknown|refused?|declined|not (available|applicable|known|done|assessed|collected|administered)|"
     r"no (data|answer|response)|don'?t know|do not know|n/?a)\b",
@@ -36,9 +30,9 @@ HINT_KEYS = ("MissingValues", "MissingValue", "MissingValueCodes")
 
 
 def remove_codes(
-    frame: pd.DataFrame, hints: Mapping[str, Any], named: Sequence[str] = (), guess: bool = True
+    frame: pd.DataFrame, hints: Mapping[str, Any], named: Sequence[str] = ()
 ) -> tuple[pd.DataFrame, list[tuple[str, str]]]:
-    """Set codes for missing values to missing: named, declared, infinite, or `CODES` that stand apart (`guess`)."""
+    """Set codes for missing values to missing: those named or declared, and what is infinite."""
     cleaned = frame.copy()
     removed: dict[str, list[str]] = {}
     for name in map(str, frame.columns):
@@ -47,7 +41,8 @@ def remove_codes(
         listed = [*_codes_of(hints.get(name)), *(code for of, _, code in pairs if of in ("", name))]
         codes = {str(code) for code in listed} | {shorten(_number(code)) for code in listed}
         declared = [bool(codes) and not pd.isna(value) and shorten(value) in codes for value in column]
-        is_code = np.array(declared, dtype=bool) | (_obvious(column) if guess else False)
+        infinite = np.isinf(column.to_numpy()) if column.dtype == np.float64 else False
+        is_code = np.array(declared, dtype=bool) | infinite
         for person in column.index[is_code]:
             removed.setdefault(str(person), []).append(f"{name} = {shorten(column[person])}")
         cleaned[name] = column.mask(is_code)
@@ -89,22 +84,6 @@ def _number(code: Any) -> Any:
         return float(code)
     except (TypeError, ValueError):
         return code
-
-
-def _obvious(column: pd.Series) -> NDArray[np.bool_]:
-    if column.dtype != np.float64:
-        return np.zeros(len(column), dtype=bool)
-    values = column.to_numpy()
-    suspect = np.isin(values, list(CODES))
-    others = values[np.isfinite(values) & ~suspect]
-    if not len(others):
-        return suspect | np.isinf(values)
-    low, high = float(others.min()), float(others.max())
-    width = high - low
-    with np.errstate(over="ignore"):  # of values that no measurement is, which are named where they are used
-        above = (values > high + width) & (values > 2 * high)
-        below = (values < 0) & ((low >= 0) | ((values < low - width) & (values < 2 * low)))
-    return (suspect & (above | below)) | np.isinf(values)
 
 
 PERSON = "participant_id"
@@ -244,15 +223,13 @@ def load_people(
     scanned: Scanned,
     dataset: Path | None = None,
     missing_values: Sequence[str] = (),
-    guess_codes: bool = True,
 ) -> Phenotypes:
     """Read tables of people and join them with the scans.
 
     Ids are those of the scans where zeros, capitals or signs differ and one alone can be meant. Of a table with
     sessions everyone has the row of the session of their scan, the first that has one where several scans are used;
-    who has none misses the values. Codes for missing values are those that are named or that the JSON declares, and,
-    with `guess_codes`, numbers like -999 that stand apart. `dataset` has the sessions tables of the people. Raises
-    DatasetError.
+    who has none misses the values. Codes for missing values are those that are named or that the JSON declares.
+    `dataset` has the sessions tables of the people. Raises DatasetError.
     """
     notes: list[str] = []
     tables = [_read_table(source, notes) for source in sources]
@@ -281,7 +258,7 @@ def load_people(
         frame, lacking, unmet = _join_sessions(table, scanned)
         rows += lacking
         conflicts |= dict.fromkeys((str(name) for name in frame.columns), unmet) if unmet else {}
-        frame, codes = remove_codes(as_numbers(frame), table.hints, missing_values, guess_codes)
+        frame, codes = remove_codes(as_numbers(frame), table.hints, missing_values)
         rows += [Exclusion(str(person), NO_SESSION, CODE, f"{table.path.name}: {text}") for person, text in codes]
         cleaned.append(frame)
     return replace(_merge(tables, cleaned, conflicts), rows=tuple(rows), notes=tuple(notes))

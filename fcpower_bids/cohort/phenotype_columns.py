@@ -20,6 +20,11 @@ from fcpower_bids.settings import Group, Settings
 
 LARGEST, SMALLEST, LEAST_SPREAD = 1e15, 1e-30, 1e-10
 """Sizes of values, and their spread as a share of these, beyond which scores would be errors of rounding."""
+CODES = frozenset(
+    [int(digit * length) for digit in "789" for length in (2, 3, 4, 5)]
+    + [-int(digit * length) for digit in "789" for length in (1, 2, 3, 4, 5)]
+)
+"""99, 999, 9999, 99999, the same of 7 and 8, their negatives, and -7, -8, -9."""
 FROM_SCANS = ("minutes", "scans", "degrees_of_freedom", "mean_fd")
 
 
@@ -123,6 +128,8 @@ def _unusable(column: pd.Series, of_all: pd.Series, predicted: bool, in_composit
         yield f"The covariate '{column.name}' has words among its numbers: {'. '.join(_first_word(column))}"
     elif not _is_text(column):
         yield from _of_no_size(column)
+    if code := _code_in(column):
+        yield f"The column '{column.name}' {code}"
 
 
 def _unpredictable(column: pd.Series, in_composite: bool) -> str:
@@ -158,6 +165,24 @@ def _first_word(column: pd.Series) -> tuple[str, str]:
     return f"{words.index[0]} has '{words.iloc[0]}'", remedy
 
 
+def _code_in(column: pd.Series) -> str:
+    """Say who has one of `CODES` that stands apart from the other numbers, and the remedy; empty where nobody has."""
+    suspect, numbers = column.isin(CODES), column.dropna() if not _is_text(column) else column.iloc[:0]
+    others = numbers[~suspect]
+    if others.empty:
+        return ""
+    low, high = float(others.min()), float(others.max())
+    above = (numbers > 2 * high - low) & (numbers > 2 * high)
+    below = (numbers < 0) & ((low >= 0) | ((numbers < 2 * low - high) & (numbers < 2 * low)))
+    apart = numbers[suspect & (above | below)]
+    if apart.empty:
+        return ""
+    return (
+        f"has {apart.iloc[0]:g} ({apart.index[0]}), which looks like a code for a missing value: set missing_values "
+        f"{column.name}={apart.iloc[0]:g} in --config-file, or correct it."
+    )
+
+
 def _of_no_size(column: pd.Series) -> Iterator[str]:
     """Numbers with which one cannot compute: their squares are too large or vanish, or rounding is all that differs."""
     sizes = column.abs()
@@ -183,6 +208,7 @@ def _default_targets(
         column, reason = frame[name], phenotypes.conflicts.get(name, "")
         if _is_text(_as_numbers(column)) and _mostly_numbers(column) and not reason:
             reason = f"it has words among its numbers: {'. '.join(_first_word(column))}"
+        reason = reason or _code_in(_as_numbers(column))
         if reason:
             rows.append(Exclusion(NO_SESSION, NO_SESSION, TARGET, f"{name} is not predicted: {reason}"))
         elif not _is_text(column):

@@ -135,8 +135,6 @@ class Selected:
     connectomes: tuple[Connectome, ...]  # those that take part, sorted by participant, session and name
     left_out: tuple[LeftOut, ...]
     absent: tuple[Exclusion, ...] = ()  # whom the decisions name and who are not here
-    accepted: frozenset[Path] = frozenset()  # paths of FC of recordings that take part, as the decisions say
-    doubtful: frozenset[Path] = frozenset()  # the same
 
     @property
     def people(self) -> set[str]:
@@ -199,8 +197,6 @@ def _unite(selections: Iterable[Selected]) -> Selected:
         tuple(connectome for of_folder in several for connectome in of_folder.connectomes),
         tuple(recording for of_folder in several for recording in of_folder.left_out),
         tuple(row for of_folder in several for row in of_folder.absent),
-        frozenset[Path]().union(*(of_folder.accepted for of_folder in several)),
-        frozenset[Path]().union(*(of_folder.doubtful for of_folder in several)),
     )
 
 
@@ -273,15 +269,14 @@ def _without_fc(output_dir: Path, connectomes: Sequence[Connectome]) -> Iterator
 
 
 def decide(gathered: Selected, path: Path | None) -> Selected:
-    """Leave out what the file of decisions rejects, and keep what it accepts or has in doubt. Raises DatasetError."""
+    """Leave out what the file of decisions rejects. Raises DatasetError."""
     if path is None:
         return gathered
     by_person: dict[str, list[Connectome]] = {}
     for connectome in gathered.connectomes:
         by_person.setdefault(bare(connectome.participant, "sub"), []).append(connectome)
     rejected, absent = dict[Path, str](), list[Exclusion]()
-    taking_part: dict[str, set[Path]] = {ACCEPT: set(), DOUBT: set()}
-    decisions = read_decisions(path)
+    decisions = [decision for decision in read_decisions(path) if decision.decision == REJECT]
     there = list(dict.fromkeys(f"sub-{decision.wanted['sub']}" for decision in decisions))
     names = match_ids(there, {connectome.participant for connectome in gathered.connectomes})
     for decision in decisions:  # a spreadsheet turns ``0012`` into ``12``
@@ -289,9 +284,6 @@ def decide(gathered: Selected, path: Path | None) -> Selected:
         decision.wanted["sub"] = names.get(label, label).removeprefix("sub-")
         of_person = by_person.get(decision.wanted["sub"], [])
         meant = [connectome for connectome in of_person if decision.means(connectome.recording, connectome.labels)]
-        if decision.decision != REJECT:
-            taking_part[decision.decision] |= {connectome.path for connectome in meant}
-            continue
         for connectome in meant:
             rejected.setdefault(connectome.path, f"{path.name}: {decision.reason or 'named there'}")
         if not meant and not any(
@@ -302,11 +294,10 @@ def decide(gathered: Selected, path: Path | None) -> Selected:
             which = f"{decision.recording}: " if decision.recording else ""
             reason = f"{which}{path.name} {ABSENT}"
             absent.append(Exclusion(f"sub-{decision.wanted['sub']}", session, DECISION, reason))
-    accepted, doubtful = (frozenset(paths - rejected.keys()) for paths in taking_part.values())
     kept = tuple(scan for scan in gathered.connectomes if scan.path not in rejected)
     others = (scan for scan in gathered.connectomes if scan.path in rejected)
     left_out = tuple(_leave_out(scan, REJECTED, rejected[scan.path]) for scan in others)
-    return Selected(kept, gathered.left_out + left_out, tuple(absent), accepted, doubtful)
+    return Selected(kept, gathered.left_out + left_out, tuple(absent))
 
 
 def _leave_out(scan: Connectome, state: str, reason: str) -> LeftOut:

@@ -231,16 +231,6 @@ def open_pack(folder: Path, device: torch.device | str = "cpu") -> Corpus:
                     out[member] = torch.from_numpy(series[at : at + length])
         return to_device(out, device)
 
-    cut = read
-    if sum(file.stat().st_size for file in files) <= _room(device):
-        parts = [read_tensor(file, "series").to(device) for file in files]
-        begins, whole = np.cumsum([0, *map(len, parts)]), torch.cat(parts)
-
-        def gather(stretches: Indices, starts: Indices, length: int) -> Tensor:
-            at = torch.from_numpy(begins[shards[stretches]] + offsets[stretches] + starts)
-            return whole[to_device(at, device)[:, None] + torch.arange(length, device=device)]
-
-        cut = gather
     return Corpus(
         table=table,
         parcel_names=tuple(facts["parcel_names"]),
@@ -250,14 +240,9 @@ def open_pack(folder: Path, device: torch.device | str = "cpu") -> Corpus:
         first=np.arange(len(table)),
         count=np.ones(len(table), np.intp),
         volumes=table["T"].to_numpy(dtype=np.intp),
-        cut=cut,
+        cut=read,
         atlas=facts["atlas"],
     )
-
-
-def _room(device: torch.device | str) -> int:
-    """Half of the free memory of a GPU: all windows are held there where they fit."""
-    return torch.cuda.mem_get_info(device)[0] // 2 if torch.device(device).type == "cuda" else 0
 
 
 def read_facts(folder: Path) -> dict[str, Any]:

@@ -65,19 +65,6 @@ def test_the_correction_counts_controls_that_ask_the_same_question(tables):
         assert rows["p_holm"].min() == pytest.approx(min(1, known.min() * len(known)), nan_ok=True)
 
 
-def test_cuts_inside_a_cluster_of_eigenvalues_are_named(cohort):
-    blocks = np.zeros((24, 24))
-    blocks[:12, :12], blocks[12:, 12:] = 0.3, 0.1  # all eigenvalues but the first two are one of two numbers
-    edges = cohort.edges.copy()
-    edges[3] = vectorise_edges(blocks, weighted=False)
-    alike = dataclasses.replace(cohort, edges=edges, series=())
-    tables = ANALYSES["spectral_controls"](alike, choose(**CHOICES | {"repeats": 1}))
-    frame = tables["spectral_controls"].frame.set_index("representation")
-    assert frame.loc["top_5_power", "n_ambiguous"] == 1
-    assert frame.loc["top_1_power", "n_ambiguous"] == 0
-    assert "top_5_power" in tables["spectral_controls"].facts["AmbiguousCuts"]
-
-
 def test_distances_of_rank_deficient_connectomes_are_refused_and_the_rest_goes_on():
     cohort = weak_mode_cohort(n_people=30, n_parcels=24, n_volumes=80)
     edges = np.stack([_edges_of_few_volumes(run()[0]) for run in cohort.series])

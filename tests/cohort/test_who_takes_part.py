@@ -21,7 +21,7 @@ from fcpower_bids.cohort.inclusion import (
     list_connectomes,
     read_quality,
 )
-from fcpower_bids.cohort.people import Phenotypes, load_phenotypes, remove_codes
+from fcpower_bids.cohort.people import Phenotypes, load_phenotypes
 from fcpower_bids.cohort.phenotype_columns import resolve_columns
 from fcpower_bids.cohort.recordings import Selected, decide, selected, selected_of, tabulate_recordings
 from fcpower_bids.errors import DatasetError
@@ -101,19 +101,12 @@ def test_a_code_of_a_column_that_no_table_has_is_refused(tmp_path):
         load(tmp_path, missing_values=("Age=0",))
 
 
-def clean(values, hints=None):
-    frame = pd.DataFrame({"x": values}, index=[f"sub-{i}" for i in range(len(values))])
-    cleaned, codes = remove_codes(frame, {"x": hints} if hints else {})
-    return cleaned["x"], dict(codes)
-
-
 @pytest.mark.parametrize(
     ("values", "missing"),
     [
         ([20.0, 45.0, -9999.0, 30.0], [2]),
         ([20.0, 45.0, 999.0, -99.0], [2, 3]),
         ([0.0, 1.0, 1.0, 99.0, -9.0], [3, 4]),
-        ([100.0, 85.0, np.inf], [2]),
         ([88.0, 99.0, 77.0, 100.0], []),
         ([300.0, 999.0, 1200.0], []),
         ([-9.0, -8.0, 3.0, 10.0], []),
@@ -121,22 +114,20 @@ def clean(values, hints=None):
     ],
 )
 def test_codes_are_told_from_values(values, missing):
+    """A named column with one is refused; one that is not named is no target, with the same reason."""
     if values[0] == -9.0:
         values = [*values, -3.0]
-    cleaned, codes = clean(values)
-    assert np.flatnonzero(cleaned.isna()).tolist() == missing
-    assert set(codes) == {f"sub-{i}" for i in missing}
-
-
-@settings(deadline=None, derandomize=True, max_examples=50)
-@given(st.lists(st.floats(-50, 60, width=32), min_size=3, max_size=20), st.integers(0, 19))
-def test_a_planted_code_is_the_only_thing_removed(values, place):
-    values = [value if value not in (-7, -8, -9) else 0.0 for value in values]
-    planted = [*values, 9999.0]
-    cleaned, codes = clean(planted)
-    assert cleaned.isna().tolist() == [False] * len(values) + [True]
-    assert len(codes) == 1
-    assert not clean(values)[1]
+    frame = pd.DataFrame({"x": values, "y": np.arange(len(values)) ** 2.0}, [f"sub-{i}" for i in range(len(values))])
+    plain, named = (Settings(Path("bids"), Path("out"), "group").changed(targets=names) for names in ((), ("x",)))
+    table = Phenotypes(frame, ("x", "y"), {})
+    if not missing:
+        assert resolve_columns(table, frame, named.group).targets == ("x",)
+        return
+    with pytest.raises(DatasetError, match=rf"has {values[missing[0]]:g} \(sub-{missing[0]}\).* set missing_values x="):
+        resolve_columns(table, frame, named.group)
+    found = resolve_columns(table, frame, plain.group)
+    assert found.targets == ("y",)
+    assert "x is not predicted: has" in found.rows[0].reason
 
 
 FRAME = pd.DataFrame(
@@ -303,7 +294,6 @@ def test_a_named_recording_is_meant_alone_and_only_what_is_rejected_is_left_out(
     assert [(one.connectome, one.reason) for one in decided.left_out] == [(found[0], "exclude.tsv: ghosts")]
     assert decided.connectomes == found[1:]
     assert [row.reason for row in decided.absent] == ["sub-01_acq-c: exclude.tsv names it, but it is not here"]
-    assert (decided.accepted, decided.doubtful) == ({found[3].path}, {found[2].path})
 
 
 def test_a_word_that_is_no_decision_is_named(tmp_path):

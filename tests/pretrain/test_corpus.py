@@ -143,6 +143,11 @@ def test_a_killed_run_goes_on_after_its_last_shard(tmp_path, unpacked, monkeypat
     assert len(computed) == len(unpacked) - 20
     assert run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", quick=PACKED) == 0
     assert pack_bytes(tmp_path) == pack_bytes(tmp_path, "other")
+    corpus, rows, places = open_pack(tmp_path / "out" / "corpus"), np.array([31, 0, 12]), np.array([1, 0, 3])
+    for row, place, window in zip(rows, places, corpus.windows(rows, places, WINDOW).numpy(), strict=True):
+        table = pd.read_csv(unpacked[corpus.table["id"][row]], sep="\t").to_numpy()
+        z = (table - table.mean(0)) / table.std(0, ddof=1)
+        np.testing.assert_allclose(window, z[place : place + WINDOW], rtol=2**-10, atol=1e-6)
 
 
 def test_a_corpus_is_used_as_it_is_or_made_anew(tmp_path, tables, monkeypatch):

@@ -15,8 +15,7 @@ from safetensors.torch import load_file
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.fbert import POSITIONS, FBert, FBertConfig, position_code
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.pretrain import corpus as corpora
-from fcpower_bids.pretrain import engine, packing
+from fcpower_bids.pretrain import engine
 from fcpower_bids.pretrain.engine import (
     BATCH,
     LOSSES,
@@ -33,7 +32,7 @@ from fcpower_bids.store import LOCKS, lock
 from tests.cases.cohorts import write_series
 from tests.command import main
 from tests.pretrain.conftest import NAMES, as_sources, made_recordings
-from tests.pretrain.outputs import HERE, PACKED, TINY, plant_outputs, pretrain, read_log, run_pretrain
+from tests.pretrain.outputs import HERE, TINY, plant_outputs, pretrain, read_log, run_pretrain
 
 
 def config(**changes) -> PretrainConfig:
@@ -147,36 +146,6 @@ def test_another_run_in_the_folder_is_refused(tmp_path, pack):
 def test_an_exploding_run_stops_with_advice(tmp_path, pack):
     with pytest.raises(UsageError, match="lower the learning rate"):
         pretrain(pack, tmp_path / "run", config(learning_rate=1e30, steps=30, clip=1e30))
-
-
-def weights_of_devices(folder) -> dict[str, torch.Tensor]:
-    return load_file(folder / "encoder" / "model" / "model.safetensors")
-
-
-def count(monkeypatch, owner, name: str) -> list[object]:
-    """Calls of a function from now on."""
-    calls: list[object] = []
-    original = getattr(owner, name)
-    monkeypatch.setattr(owner, name, lambda *a, **k: calls.append(a) or original(*a, **k))
-    return calls
-
-
-def test_a_pack_that_does_not_fit_is_streamed_with_the_same_numbers(tmp_path, monkeypatch):
-    """Several shards, a budget that holds everything, and one that holds nothing."""
-    monkeypatch.setattr(packing, "SHARD_RECORDINGS", 5)
-    plant_outputs(tmp_path, made_recordings())
-    assert run_pretrain(tmp_path, quick=PACKED) == 0
-    held = count(monkeypatch, corpora, "read_tensor")
-    for name, room in (("resident", 10**8), ("streamed", 0)):
-        held.clear()
-        monkeypatch.setattr(corpora, "_room", lambda device, room=room: room)
-        assert run_pretrain(tmp_path, "--corpus", tmp_path / "out" / "corpus", out=name) == 0
-        assert ("series" in [kind for _, kind in held]) is (room > 0)
-    pd.testing.assert_frame_equal(
-        read_log(tmp_path / "streamed" / "encoder"), read_log(tmp_path / "resident" / "encoder")
-    )
-    first, second = weights_of_devices(tmp_path / "streamed"), weights_of_devices(tmp_path / "resident")
-    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_positions_move_with_the_model_and_are_in_no_checkpoint():
