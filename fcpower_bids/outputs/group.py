@@ -99,10 +99,10 @@ class FinishedAnalyses:
         """The tables that they wrote."""
         return {file.partition(".")[0] for entry in self._entries.values() for file in entry["files"]}
 
-    def has(self, name: str, atlases: str = "") -> bool:
-        """Whether an analysis was done, of these cohorts of several atlases, and its tables are what it wrote."""
+    def has(self, name: str, besides: str = "") -> bool:
+        """Whether an analysis was done, with what it alone reads besides, and its tables are what it wrote."""
         entry = self._entries.get(name, {})
-        if not entry.get("files") or entry.get("atlases") != atlases:
+        if not entry.get("files") or entry.get("besides") != besides:
             return False
         return all(_digest_file(stored_path(self.folder, file)) == digest for file, digest in entry["files"].items())
 
@@ -117,12 +117,12 @@ class FinishedAnalyses:
         return others
 
     def add(
-        self, name: str, tables: Mapping[str, Table], atlases: str = "", question: Mapping[str, Any] | None = None
+        self, name: str, tables: Mapping[str, Table], besides: str = "", question: Mapping[str, Any] | None = None
     ) -> None:
         """Note an analysis after its last table is on disk, and the question that it answers, if any."""
         files = (*(f"{table}.json" for table in tables), *(table_file(name, tables[name].n_rows) for name in tables))
         digests = {file: _digest_file(self.folder / file) for file in sorted(files)}
-        self._entries[name] = {"files": digests, "atlases": atlases}
+        self._entries[name] = {"files": digests, "besides": besides}
         self.question = dict(question or self.question)
         self._write()
 
@@ -145,16 +145,14 @@ def digest_cohort(cohort: Cohort) -> str:
     """Digest of everything that an analysis can see of a cohort; the series stand behind their connectomes."""
     digest = hashlib.blake2b(digest_size=16)
     facts: list[Any] = [cohort.parcels, cohort.networks, cohort.targets, cohort.notes, cohort.repetition_times]
-    facts += [len(cohort.series), cohort.embedding_facts, sorted(cohort.encoders), cohort.alike]
-    facts.append(cohort.contents)
+    facts += [len(cohort.series), cohort.embedding_facts, cohort.alike, cohort.contents]
     digest.update(json.dumps(plain(facts)).encode())
     for frame in (cohort.scans, cohort.phenotypes, *([] if cohort.folds is None else [cohort.folds])):
         digest.update(frame.to_csv().encode())
     for label, embedding in sorted(cohort.embeddings.items()):
         digest.update(label.encode() + np.ascontiguousarray(embedding, dtype=float).tobytes())
-    for array in (cohort.centroids, cohort.reference):
-        if array is not None:
-            digest.update(np.ascontiguousarray(array, dtype=float).tobytes())
+    if cohort.centroids is not None:
+        digest.update(np.ascontiguousarray(cohort.centroids, dtype=float).tobytes())
     # Edges that are computed from series differ in the last bit between processors; what the files hold does not.
     for start in range(0, 0 if cohort.contents else len(cohort.edges), ROWS):
         digest.update(np.ascontiguousarray(cohort.edges[start : start + ROWS]).data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -88,9 +89,11 @@ def run_group(settings: Settings) -> int:
             with sharing_spectra(cohort.edges):
                 cohort, by_atlas = _write_cohort(cohort, by_atlas, settings, attempts)
                 finished = FinishedAnalyses(settings.results)
-                atlases = {name: analysis_key(by_atlas, settings) for name in OF_COHORTS if by_atlas}
+                besides = {name: analysis_key(by_atlas, settings) for name in OF_COHORTS if by_atlas}
+                if cohort.reference is not None:
+                    besides["transform_screen"] = hashlib.sha256(cohort.reference.tobytes()).hexdigest()
                 for name in names:
-                    if finished.has(name, atlases.get(name, "")):  # of the same cohort and choices
+                    if finished.has(name, besides.get(name, "")):  # of the same cohort and choices
                         attempts.finish(name)
                         say(f"{name}: unchanged, tables kept", settings)
                         continue
@@ -100,7 +103,7 @@ def run_group(settings: Settings) -> int:
                         tables = ANALYSES[name](by_atlas if name in OF_COHORTS else cohort, settings)
                         write_group_tables(finished.folder, tables, settings)
                         question = {} if name in WITHOUT_TARGETS else settings.question()
-                        finished.add(name, tables, atlases.get(name, ""), question)
+                        finished.add(name, tables, besides.get(name, ""), question)
                         say(f"{name}: {len(tables)} tables in {time.monotonic() - started:.0f} s", settings)
                         notes = (table.facts[PERMUTATIONS] for table in tables.values() if PERMUTATIONS in table.facts)
                         for note in dict.fromkeys(notes):
@@ -183,7 +186,14 @@ def _write_cohort(
         ) from error
     for place in (folder, folder / "models"):
         sweep(place / name for name in leftovers(place))  # of a run that was killed: no other run is at work here
-    if others := set(FinishedAnalyses(folder).begin(analysis_key({"": cohort}, settings))) - {CHECK}:
+    finished, key = FinishedAnalyses(folder), analysis_key({"": cohort}, settings)
+    lost = sorted(set(finished.names) - {CHECK, *analyses_to_run(settings)}) if key != finished.key else []
+    if lost and not settings.run.replace:
+        raise UsageError(
+            f"{folder} holds {', '.join(lost)} of other people, data or choices, which this run would remove: ask for "
+            f"them too, give this run {'another' if settings.group.name else 'a'} --name, or --replace."
+        )
+    if others := set(finished.begin(key)) - {CHECK}:
         say(f"Tables of other people, data or choices are removed: {', '.join(sorted(others))}.", settings)
     write_shared(output, settings.results_record, settings.as_toml())
     facts = {"Description": "The scans of the cohort, in the order of the analyses", "Cleaning": cohort.cleaning}

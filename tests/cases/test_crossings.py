@@ -184,7 +184,7 @@ def test_who_is_gone_has_no_prediction_and_no_page_of_it(tmp_path):
     predictions(tmp_path, model)
     (tmp_path / "out" / "sub-001_another-model.html").write_text("")
     pd.read_csv(tmp_path / "list.tsv", sep="\t").iloc[3:].to_csv(tmp_path / "list.tsv", sep="\t", index=False)
-    assert group(tmp_path, "--targets", "score", quick=(*QUICK, "--analyses", "check")).code == 0
+    assert group(tmp_path, "--targets", "score", "--replace", quick=(*QUICK, "--analyses", "check")).code == 0
     people = predictions(tmp_path, model)["participant_id"].tolist()
     assert people == list(PEOPLE[3:])
     pages = {path.name.partition("_")[0] for path in (tmp_path / "out").glob("sub-*_target-*.html")}

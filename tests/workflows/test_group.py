@@ -175,7 +175,10 @@ def test_tables_of_other_people_are_removed_as_the_run_begins(lines, settings, p
     assert {"identification.tsv", "prediction.tsv"} <= set(tables(settings))
     with pytest.raises(UsageError, match="holds results of another question"):
         lines(analyses=("check",), targets=("sex",))
-    said = lines(analyses=("qc_fc",), random_seed=1)
+    with pytest.raises(UsageError, match="holds fingerprinting, prediction of other people, data or choices"):
+        lines(analyses=("qc_fc",), random_seed=1)
+    assert {"identification.tsv", "prediction.tsv"} <= set(tables(settings))
+    said = lines(analyses=("qc_fc",), random_seed=1, replace=True)
     assert "Tables of other people, data or choices are removed: fingerprinting, prediction, qc_fc." in said
     assert done(said) == {"qc_fc"}
     assert not {"identification.tsv", "prediction.tsv", "prediction.json"} & set(tables(settings))
