@@ -56,6 +56,8 @@ def test_the_corpus_holds_the_named_people_and_no_others(study, capsys):
     packed = pd.read_csv(study / "out" / "corpus" / "recordings.tsv", sep="\t", dtype=str)
     assert set(packed["subject"]) == set(TRAINED)
     run = [str(study / "bids"), str(study / "out"), "pretrain", "--steps", "0", "--quiet", "--nprocs", "1"]
+    assert main([*run, "--participant-label", "01"]) == 3
+    assert "already holds people that --participant-label does not name (02)" in capsys.readouterr().err
     assert main([*run, "--participant-label", "01", "02", "99"]) == 3
     assert "has no series of sub-99: correct --participant-label. There are 01, 02" in capsys.readouterr().err
 

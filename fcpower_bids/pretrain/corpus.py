@@ -46,13 +46,15 @@ from fcpower_bids.store import atomic, digest_of, load_json, stored_path
 
 Indices = NDArray[np.intp]
 KERNEL, TABLE, FACTS = "teacher_kernel.safetensors", "recordings.tsv", "pack.json"
-FORMAT = 3
-"""Of the files of a pack."""
+FORMAT = 2
+"""Of the files of a pack. Format 1 (which states none) could hold scrambled series and is never read."""
 PLACES = ("shard", "position", "offset", "T", "rank")
 """Columns of whole numbers."""
 MADE = ("citation", "band")
-"""Columns for the card of a model, on which no digest depends: whose data it is, and its pass-band."""
-TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256", *MADE)
+"""Columns for the card of a model: whose data it is, and its pass-band."""
+UNTOLD = ("source", "place", *MADE)
+"""Columns on which no digest depends: they say where a recording lies, or what its series shows."""
+TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256", *UNTOLD)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,8 +220,8 @@ def open_pack(folder: Path, device: torch.device | str = "cpu") -> Corpus:
             f"{folder} is not a complete corpus pack ({error}); remove it and pack the corpus again."
         ) from error
     parcels = len(facts["parcel_names"])
-    numbers, shards = np.unique(table["shard"], return_inverse=True)
-    offsets, files = table["offset"].to_numpy(dtype=np.intp), [shard_file(folder, "series", n) for n in numbers]
+    shards, offsets = (table[name].to_numpy(dtype=np.intp) for name in ("shard", "offset"))
+    files = [shard_file(folder, "series", shard) for shard in range(facts["n_shards"])]
 
     def read(stretches: Indices, starts: Indices, length: int) -> Tensor:
         out = torch.empty(len(starts), length, parcels, dtype=torch.float16)

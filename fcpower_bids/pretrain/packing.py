@@ -1,4 +1,4 @@
-"""Make a corpus pack from the participant level's series; a killed run goes on with its next recording."""
+"""Build or enlarge a corpus pack from the participant level's series; a killed run goes on with its next recording."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -22,10 +22,10 @@ from tqdm import tqdm
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.connectome import ParcelError, standardise
-from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, RecordingError
+from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, RecordingError, Unfit, UsageError
 from fcpower_bids.parallel import begin_worker
 from fcpower_bids.pretrain import corpus as stored
-from fcpower_bids.pretrain.corpus import FACTS, FORMAT, KERNEL, MADE, TABLE, TEXT_COLUMNS, teacher_vector_and_rank
+from fcpower_bids.pretrain.corpus import FACTS, FORMAT, KERNEL, TABLE, TEXT_COLUMNS, UNTOLD, teacher_vector_and_rank
 from fcpower_bids.schema import EXACT, SERIES_VOLUMES
 from fcpower_bids.store import digest_of, leftovers, load_json, sweep, write_text
 
@@ -39,6 +39,8 @@ SHARD_RECORDINGS = 1024
 AHEAD = 4
 """Recordings per process that may wait for the one before them: bounds memory."""
 SUFFIX = "_stat-mean_timeseries"
+WITHIN = "within"
+"""Place of the outputs that hold the corpus."""
 FEWEST_VOLUMES = 3
 """With fewer there is no correlation."""
 
@@ -47,21 +49,36 @@ FEWEST_VOLUMES = 3
 
 
 def find_series(
-    paths: Iterable[Path], dataset: str, terms: Mapping[str, str], families: Mapping[str, str]
+    paths: Mapping[Path, str],
+    folder: Path,
+    dataset: str,
+    corpus: Path,
+    *,
+    terms: Mapping[str, str],
+    families: Mapping[str, str] | None = None,
 ) -> Iterator[Source]:
-    """Yield series of an output folder for `pack_corpus`; `families` by label. Raises DatasetError."""
-    for path in sorted(paths):
-        facts = _describe(path)
-        volumes = facts.pop("volumes")
+    """Yield series of an output folder for `pack_corpus`, each with the reason against it, if any. Raises DatasetError.
+
+    What is not to be used need not be there: it leaves a corpus that has it. Without families those of the corpus stay.
+    """
+    # of a corpus within the outputs its own place: both may be moved together
+    inside = corpus.resolve().is_relative_to(folder.resolve())
+    place = WITHIN if inside else hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+    for path, reason in sorted(paths.items()):
+        facts: dict[str, Any] = (
+            {"repetition_time": math.nan, "source": "n/a", "parcel_names": None} if reason else _describe(path)
+        )
+        volumes = facts.pop("volumes", None)
         entities = dict(re.findall(r"(?:^|_)([a-zA-Z]+)-([a-zA-Z0-9+]+)(?=_)", path.name))
-        facts |= {"id": identity(dataset, path), "dataset": dataset, "subject": entities["sub"], **terms}
-        facts |= {"session": entities.get("ses"), "family": families.get(entities["sub"])}
-        yield facts, partial(read_series, path, volumes)
+        person = entities["sub"]
+        facts |= {"id": f"{dataset}/{path.stem.removesuffix(SUFFIX)}", "dataset": dataset, "subject": person}
+        facts |= {"session": entities.get("ses"), "place": place, **terms}
+        facts |= {} if families is None else {"family": families.get(person)}
+        yield facts, partial(_refuse, reason) if reason else partial(read_series, path, volumes)
 
 
-def identity(dataset: str, path: Path) -> str:
-    """What a recording is called in a corpus."""
-    return f"{dataset}/{path.stem.removesuffix(SUFFIX)}"
+def _refuse(reason: str) -> np.ndarray:
+    raise Unfit(reason)
 
 
 def _describe(path: Path) -> dict[str, Any]:
@@ -121,37 +138,46 @@ class Prepared(NamedTuple):
     metadata: Mapping[str, Any]
     sha256: str = ""  # digest of series, name and repetition time
     rank: int = 0  # of FC
-    series: NDArray[np.float16] = np.empty((0, 0), np.float16)  # (T, P): z-scored; empty where it is left out
-    vector: NDArray[np.float32] = np.empty(0, np.float32)  # (P (P - 1) / 2,)
+    series: NDArray[np.float16] | None = None  # (T, P): z-scored; empty where it is known already or left out
+    vector: NDArray[np.float32] | None = None  # (P (P - 1) / 2,)
     problem: str = ""  # why it is left out, or nothing
 
 
-def prepare(source: Source, alpha: float) -> Prepared:
-    """Read, standardise and decompose one recording. Raises RecordingError."""
+def prepare(source: Source, alpha: float, known: str | None = None) -> Prepared:
+    """Read, standardise and decompose one recording, unless its content is known. Raises RecordingError."""
     metadata, load = source
-    series, names = np.asarray(load()), metadata["parcel_names"]
+    try:
+        series = np.asarray(load())
+    except Unfit as error:  # by its status it is not to be used
+        return Prepared(metadata, problem=str(error))
+    names = metadata["parcel_names"]
     if series.ndim != 2 or series.shape[1] != len(names):
         raise RecordingError(f"{metadata['id']} has series of shape {series.shape} for {len(names)} parcels.")
     digest = hashlib.sha256(np.ascontiguousarray(series, np.float64).tobytes())
     digest.update(json.dumps([metadata["id"], float(metadata["repetition_time"])]).encode())
+    sha256 = digest.hexdigest()
+    if sha256 == known:
+        return Prepared(metadata, sha256)
     try:
         z = standardise(series)
         vector, rank = teacher_vector_and_rank(series, alpha)
     except ParcelError as error:
         named = ", ".join(str(names[i]) for i in error.parcels[:10])
-        return Prepared(metadata, problem=f"missing or constant parcels: {named}")
-    return Prepared(metadata, digest.hexdigest(), rank, z.astype(np.float16), vector.astype(np.float32))
+        return Prepared(metadata, sha256, problem=f"missing or constant parcels: {named}")
+    return Prepared(metadata, sha256, rank, z.astype(np.float16), vector.astype(np.float32))
 
 
-def prepare_all(sources: Iterable[Source], alpha: float, n_processes: int) -> Iterator[Prepared]:
+def prepare_all(
+    sources: Iterable[Source], alpha: float, known: Mapping[str, str], n_processes: int
+) -> Iterator[Prepared]:
     """Prepare recordings in processes of their own; they come back in their order."""
     if n_processes == 1:
-        yield from (prepare(source, alpha) for source in sources)
+        yield from (prepare(source, alpha, known.get(source[0]["id"])) for source in sources)
         return
     with ProcessPoolExecutor(n_processes, get_context("forkserver"), initializer=begin_worker) as pool:
         waiting: deque[Future[Prepared]] = deque()
         for source in sources:
-            waiting.append(pool.submit(prepare, source, alpha))
+            waiting.append(pool.submit(prepare, source, alpha, known.get(source[0]["id"])))
             if len(waiting) > AHEAD * n_processes:
                 yield waiting.popleft().result()
         while waiting:
@@ -165,109 +191,139 @@ def pack_corpus(
     *,
     atlas: str = "n/a",
     n_processes: int = 1,
-    excluded: Iterable[tuple[str, str]] = (),
-    shared: bool = False,
+    there: Collection[str] = (),
 ) -> pd.DataFrame:
-    """Make a corpus of the recordings of a dataset, unless it is there as it would be made, and return its table.
+    """Add recordings to a corpus pack; what is already in it (by content) is passed over.
 
-    `excluded`: names of recordings that are not to be used, and why. In a `shared` corpus the recordings of other
-    datasets stay. What is written as shards when a run is killed is kept if the same corpus is asked for again.
+    `there`: ids of all that the outputs hold, where others that came from the same outputs are to leave the pack.
     """
     sources = list(recordings)
     folder.mkdir(parents=True, exist_ok=True)
     sweep(folder / name for name in leftovers(folder))  # of a run that was killed
-    pack = _Pack(folder, alpha, atlas, [facts for facts, _ in sources], shared)
-    if pack.is_whole:
-        return stored.read_table(folder)
-    left = [source for source in sources if source[0]["id"] not in pack.rows]
-    with tqdm(disable=None, desc="packing", unit="recording", total=len(left)) as bar:
-        for prepared in prepare_all(left, alpha, n_processes):
+    pack = _Pack(folder, alpha, atlas)
+    pack.admit(sources)
+    if there:
+        pack.forget(sources, there)
+    known = {name: row["sha256"] for name, row in pack.rows.items()}
+    with tqdm(disable=None, desc="packing", unit="recording") as bar:
+        for prepared in prepare_all(pack.fresh(sources), alpha, known, n_processes):
             pack.add(prepared)
             bar.update()
     pack.flush()
-    return pack.finish(n_processes, excluded)
+    return pack.finish(n_processes)
 
 
 class _Pack:
     """The pack while it is being written: a row of every recording, and series and vectors that wait for a shard."""
 
-    def __init__(
-        self, folder: Path, alpha: float, atlas: str, recordings: Sequence[Mapping[str, Any]], shared: bool
-    ) -> None:
-        self.folder, self.shard = folder, 0
+    def __init__(self, folder: Path, alpha: float, atlas: str) -> None:
+        self.folder, self.alpha, self.atlas = folder, alpha, atlas
+        self.parcel_names: tuple[str, ...] | None = None
         self.rows: dict[str, dict[str, Any]] = {}
+        self.families: dict[tuple[str, str], str] = {}  # by dataset and subject, where known
         self.waiting: dict[str, tuple[NDArray[np.float16], NDArray[np.float32]]] = {}
         self.excluded: list[tuple[str, str]] = []
-        names, datasets = list[str](), {str(facts["dataset"]) for facts in recordings}
-        for facts in recordings:
-            names = names or list(map(str, facts["parcel_names"]))
-            self._refuse_other(facts["id"], list(map(str, facts["parcel_names"])), names)
-        self.facts: dict[str, Any] = {"format": FORMAT, "alpha": alpha, "atlas": atlas, "parcel_names": names}
-        made_of = json.dumps(
-            [self.facts, [{**facts, "parcel_names": 0} for facts in recordings]], sort_keys=True, default=str
-        )
-        parts = dict.fromkeys(datasets, hashlib.sha256(made_of.encode()).hexdigest())
-        before = self._read()
-        there: dict[str, str] = before.get("parts", {})
-        others = {name: part for name, part in there.items() if name not in datasets} if shared else {}
-        if others and names:
-            self._refuse_other(min(datasets), names, before["parcel_names"])
-            for key, value in (("alpha", alpha), ("atlas", atlas)):
-                if before[key] != value:
-                    raise DatasetError(f"{folder} was packed with {before[key]}, not {value}; give another --corpus.")
-        self.parts = others | parts
-        self.is_whole = "files" in before and there == self.parts
-        if self.is_whole:
+        self.sha256, self.shard, self.replaced = "", 0, 0
+        self.digests: dict[str, str] = {}
+        if not (folder / FACTS).exists():
             return
-        finished = {name: part for name, part in self.parts.items() if there.get(name) == part}
-        kept = finished.keys() | (datasets if before.get("making") == parts else set())
-        self.facts |= {"parts": finished, "making": parts}  # until it is finished
-        if before and (folder / TABLE).is_file():
-            rows = stored.read_table(folder).to_dict("records")
-            self.rows = {str(row["id"]): row for row in rows if row["dataset"] in kept}  # type: ignore[misc]
-            for name in sorted({row["dataset"] for row in rows} - kept) if shared else ():
-                logger.warning("The recordings of %s that were in %s have left it, to be packed anew.", name, folder)
-        self._write_table()
-        used = {row["shard"] for row in self.rows.values()}
-        for path in [*folder.glob("series-*.safetensors"), *folder.glob("teacher-*.safetensors")]:
-            if int(path.stem.partition("-")[2]) not in used:
-                path.unlink()
-        self.shard = max(used, default=-1) + 1
-
-    def _read(self) -> dict[str, Any]:
-        """What says what the folder holds; nothing where it holds nothing. Raises DatasetError."""
-        if not (self.folder / FACTS).exists():
-            return {}
         try:
-            facts = stored.read_facts(self.folder)
-            if facts.get("files", {}).get(TABLE, "") not in ("", digest_of(self.folder / TABLE)):
+            facts = stored.read_facts(folder)
+            self.digests = facts.get("files", {})
+            if TABLE in self.digests and self.digests[TABLE] != digest_of(folder / TABLE):
                 raise ValueError(f"{TABLE} is not as it was packed: its checksum differs")
+            table = stored.read_table(folder) if (folder / TABLE).is_file() else None
         except (OSError, ValueError) as error:
             raise DatasetError(
-                f"The corpus in {self.folder} is damaged ({error}). Remove this folder and run the same command again, "
+                f"The corpus in {folder} is damaged ({error}). Remove this folder and run the same command again, "
                 "which packs anew."
             ) from error
-        return facts
+        if facts["alpha"] != alpha:
+            raise DatasetError(f"{folder} was packed with alpha {facts['alpha']:g}, not {alpha:g}; use another folder.")
+        self.parcel_names, self.sha256 = tuple(facts["parcel_names"]), facts.get("sha256", "")
+        if "n/a" not in (atlas, facts["atlas"]) and atlas != facts["atlas"]:
+            raise DatasetError(f"{folder} was packed with {facts['atlas']}, not {atlas}; give another --corpus.")
+        self.atlas = facts["atlas"] if atlas == "n/a" else atlas
+        if table is not None:
+            self.rows = {str(row["id"]): row for row in table.to_dict("records")}  # type: ignore[misc]
+            for row in self.rows.values():
+                if row["family"] != "n/a":
+                    self.families[row["dataset"], row["subject"]] = row["family"]
+            self.shard = int(table["shard"].max()) + 1
 
-    def _refuse_other(self, name: str, parcels: Sequence[str], wanted: Sequence[str]) -> None:
-        if parcels != wanted:
-            differing = ", ".join(sorted(set(parcels) ^ set(wanted))[:5]) or "order or number"
-            raise DatasetError(
-                f"{name} does not have the {len(wanted)} parcels of the corpus in their order ({differing}); one pack "
-                "holds one parcellation: give another --corpus."
+    def admit(self, sources: Sequence[Source]) -> None:
+        """Refuse other parcels, and two datasets of one name, before anything is written."""
+        for metadata, _ in sources:
+            names = tuple(map(str, metadata["parcel_names"] or self.parcel_names or ()))  # none: it is not to be used
+            self.parcel_names = self.parcel_names or names or None
+            if names != (self.parcel_names or ()):
+                differing = ", ".join(sorted(set(names) ^ set(self.parcel_names or ()))[:5]) or "order or number"
+                raise DatasetError(
+                    f"{metadata['id']} does not have the {len(self.parcel_names or ())} parcels of the corpus in their "
+                    f"order ({differing}); one pack holds one parcellation: give another --corpus."
+                )
+            text, known = self._text(metadata), self.rows.get(metadata["id"], {})
+            elsewhere = "n/a" not in (places := {known.get("place", "n/a"), text["place"]}) and len(places) > 1
+            if elsewhere and known["source"] != text["source"]:
+                raise UsageError(
+                    f"{self.folder} holds {text['id']} from other outputs, and another file under this name. If these "
+                    "are two datasets, give this one a DatasetDOI or a Name of its own; if one "
+                    "was processed anew, remove the corpus and pack again."
+                )
+
+    def _text(self, metadata: Mapping[str, Any]) -> dict[str, str]:
+        """What the table says of a recording; of the family, unless it is known now, what it said before."""
+        text = {key: str(metadata.get(key) or "n/a") for key in TEXT_COLUMNS}
+        family = self.families.get((metadata["dataset"], metadata["subject"]))
+        return text if family is None or "family" in metadata else text | {"family": family}
+
+    def forget(self, sources: Sequence[Source], there: Collection[str]) -> None:
+        """Leave out what came from these outputs and is not there any more, also where their dataset was renamed."""
+        places = {(facts["dataset"], facts["place"]) for facts, _ in sources}
+        files = {(facts["id"].partition("/")[2], facts["place"], facts["source"]) for facts, _ in sources}
+        for name, row in self.rows.items():
+            if row["source"] != "n/a" and (name.partition("/")[2], row["place"], row["source"]) in files:
+                places.add((row["dataset"], row["place"]))
+        gone = [
+            name for name, row in self.rows.items() if (row["dataset"], row["place"]) in places and name not in there
+        ]
+        for name in gone:
+            del self.rows[name]
+        if gone:
+            logger.warning(
+                "%d recordings are not there any more, so nothing trains on them: %s. Their series stay in the files "
+                "of the corpus; where they must not, remove its folder and pack again.",
+                *(len(gone), gone[0]),
             )
 
+    def fresh(self, sources: Iterable[Source]) -> Iterator[Source]:
+        """Pass over unchanged files; their declarations may have changed."""
+        for metadata, load in sources:
+            row, text = self.rows.get(metadata["id"]), self._text(metadata)
+            times = [row["TR"] if row else np.nan, metadata["repetition_time"]]
+            same = row and row["source"] == text["source"] and (times[0] == times[1] or np.isnan(times).all())
+            if row and same and text["source"] != "n/a":
+                row |= text | {"sha256": row["sha256"]}
+                continue
+            yield metadata, load
+
     def add(self, prepared: Prepared) -> None:
-        """Take one recording."""
+        """Take one recording, unless it is known."""
         name = prepared.metadata["id"]
         if prepared.problem:
             self.excluded.append((name, prepared.problem))
             logger.warning("%s is left out of the corpus: %s.", name, prepared.problem)
+            self.rows.pop(name, None)  # a former version of it does not stay
+            self.waiting.pop(name, None)
             return
-        self.rows[name] = {key: str(prepared.metadata.get(key) or "n/a") for key in TEXT_COLUMNS}
-        self.rows[name] |= {"sha256": prepared.sha256, "TR": float(prepared.metadata["repetition_time"])}
-        self.rows[name] |= {"T": len(prepared.series), "rank": prepared.rank}
-        self.waiting[name] = prepared.series, prepared.vector
+        text = self._text(prepared.metadata) | {"sha256": prepared.sha256}
+        if prepared.series is None or prepared.vector is None:
+            self.rows[name].update(text)
+            return
+        self.replaced += name in self.rows
+        row: dict[str, Any] = {**text, "TR": float(prepared.metadata["repetition_time"])}
+        row |= {"T": len(prepared.series), "rank": prepared.rank}
+        self.rows[name], self.waiting[name] = row, (prepared.series, prepared.vector)
         volumes = sum(len(series) for series, _ in self.waiting.values())
         if len(self.waiting) >= SHARD_RECORDINGS or volumes >= SHARD_VOLUMES:
             self.flush()
@@ -285,41 +341,50 @@ class _Pack:
         self.shard, self.waiting = self.shard + 1, {}
         self._write_table()
 
+    def _facts(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {"format": FORMAT, "alpha": self.alpha, "atlas": self.atlas}
+        return facts | {"parcel_names": self.parcel_names, "n_shards": self.shard, "n_recordings": len(self.rows)}
+
     def _write_facts(self, facts: Mapping[str, Any]) -> None:
         facts = {**facts, "pack_sha256": stored.facts_digest(facts)}
         write_text(self.folder / FACTS, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
 
     def _write_table(self) -> pd.DataFrame:
         """Write the table, and facts without a digest of the contents: the pack is not complete yet."""
-        self._write_facts(self.facts)
+        self._write_facts(self._facts())
         columns = [*TEXT_COLUMNS, "TR", "T", "shard", "position", "offset", "rank"]
         table = pd.DataFrame(list(self.rows.values()), columns=columns)
         table = table.sort_values(["shard", "position"], kind="stable", ignore_index=True)
         write_text(self.folder / TABLE, table.to_csv(sep="\t", index=False, lineterminator="\n"))
         return table
 
-    def finish(self, n_processes: int, excluded: Iterable[tuple[str, str]]) -> pd.DataFrame:
+    def finish(self, n_processes: int) -> pd.DataFrame:
         """Write kernel, table and ``pack.json`` with the digest that says that it is complete. Raises DatasetError."""
-        left_out = pd.DataFrame([*excluded, *self.excluded], columns=["id", "reason"])
-        write_text(self.folder / "excluded.tsv", left_out.to_csv(sep="\t", index=False, lineterminator="\n"))
-        if not self.rows and len(left_out):
-            name, problem = left_out.iloc[0]
+        if self.rows or self.excluded:
+            excluded = pd.DataFrame(self.excluded, columns=["id", "reason"])
+            write_text(self.folder / "excluded.tsv", excluded.to_csv(sep="\t", index=False, lineterminator="\n"))
+        if not self.rows and self.excluded:
+            name, problem = self.excluded[0]
             problem = f"{name} because {problem.rstrip('.')}"
-            raise DatasetError(f"All {len(left_out)} recordings were left out of the corpus, {problem}.")
+            raise DatasetError(f"All {len(self.excluded)} recordings were left out of the corpus, {problem}.")
         if not self.rows:
             raise DatasetError("There is no recording to pack; run the participant level first.")
-        table = self._write_table()
-        told = {key: value for key, value in self.facts.items() if key not in ("parts", "making")}
-        described = table[[name for name in TEXT_COLUMNS if name not in MADE]].to_numpy().tolist()
-        facts = {
-            **told,
-            "parts": self.parts,
-            "sha256": hashlib.sha256(json.dumps([told, described]).encode()).hexdigest(),
-        }
-        block = partial(stored.stored_vectors, self.folder, table)
-        stored.write_kernel(self.folder / KERNEL, facts["sha256"], block, len(table), n_processes)
-        shards = ((kind, shard) for shard in sorted({*table["shard"]}) for kind in ("series", "teacher"))
-        files = [*(stored.shard_file(self.folder, *shard) for shard in shards), self.folder / KERNEL]
-        digests = {path.name: digest_of(path) for path in (*files, self.folder / TABLE)}
-        self._write_facts(facts | {"files": digests})
+        if self.replaced:
+            logger.warning("Recordings replaced, because their series changed: %d.", self.replaced)
+        table, facts = self._write_table(), self._facts()
+        described = table[[name for name in TEXT_COLUMNS if name not in UNTOLD]].to_numpy().tolist()
+        facts["sha256"] = hashlib.sha256(json.dumps([facts, described]).encode()).hexdigest()
+        kernel = self.folder / KERNEL
+        if not facts["sha256"] == self.sha256 == stored.kernel_corpus(kernel):
+            self.digests.pop(KERNEL, None)
+            block = partial(stored.stored_vectors, self.folder, table)
+            stored.write_kernel(kernel, facts["sha256"], block, len(table), n_processes)
+        kinds = ("series", "teacher")
+        files = [
+            *(stored.shard_file(self.folder, kind, shard) for shard in range(self.shard) for kind in kinds),
+            kernel,
+        ]
+        # Files that were not written anew keep their digests, so that a change is found later.
+        digests = {path.name: self.digests.get(path.name) or digest_of(path) for path in files}
+        self._write_facts(facts | {"files": digests | {TABLE: digest_of(self.folder / TABLE)}})
         return table

@@ -50,7 +50,7 @@ def run_pretrain(settings: Settings) -> int:
                 f"{chosen.corpus} is a corpus in the public layout, to which nothing is added: train on it."
             )
     if chosen.steps == 0:
-        table = _pack(settings, corpus)
+        table = _pack(settings, corpus)  # what is packed already is passed over
         if short := int((table["T"] < chosen.window).sum()):
             say(f"{short} of them have fewer volumes than window {chosen.window}: nothing trains on those.", settings)
         return 0
@@ -199,7 +199,7 @@ def _is_whole(corpus: Path, settings: Settings) -> bool:
 
 
 def _pack(settings: Settings, corpus: Path) -> Any:
-    """Make the corpus of the series of this dataset, unless it is there."""
+    """Pack the series of this dataset, and refuse a corpus with people of it who are not chosen now."""
     from fcpower_bids.pretrain.packing import pack_corpus
 
     check_input_folder(settings.bids_dir)
@@ -224,29 +224,48 @@ def _pack(settings: Settings, corpus: Path) -> Any:
         many = "Several atlases were" if len(atlases) > 1 else "Another atlas was"
         raise UsageError(f"{many} written: {', '.join(atlases)}. Choose one with --atlas.")
     (atlas,) = match
-    sources, excluded = _sources(settings, door, atlas, dataset)
+    chosen = {label.removeprefix("sub-") for label in settings.inputs.participant_label}
+    sources = _sources(settings, door, atlas, dataset, corpus)
+    there = {facts["subject"] for facts, _ in sources}
+    if absent := sorted(chosen - there):
+        raise DatasetError(f"{settings.output_dir} has no series of sub-{absent[0]}: {label_remedy(absent[0], there)}")
+    listed = {facts["id"] for facts, _ in sources}
+    sources = [source for source in sources if not chosen or source[0]["subject"] in chosen]
+    how: dict[str, Any] = {
+        "atlas": atlas,
+        "n_processes": processes_of(settings),
+        "there": listed,
+    }
     # other output folders may be packed into it at the same time
     with ExitStack() as held:
         if not held.enter_context(lock(corpus / "lock", wait=False)):
             say(f"Another run packs into {corpus}; it is waited for.", settings)
             held.enter_context(lock(corpus / "lock"))
-        how: dict[str, Any] = {"atlas": atlas, "n_processes": processes_of(settings), "excluded": excluded}
-        how["shared"] = settings.pretraining.corpus is not None
         table = pack_corpus(sources, corpus, settings.method.alpha, **how)
+    others = sorted(set(table["subject"][table["dataset"] == dataset]) - chosen)
+    if chosen and others:
+        raise DatasetError(
+            f"The corpus {corpus} already holds people that --participant-label does not name "
+            f"({', '.join(others[:5])}); remove that folder, or give another one with --corpus."
+        )
     people = len(table[["dataset", "subject"]].drop_duplicates())
+    known = table["family"][table["dataset"] == dataset] != "n/a"
+    if settings.group.family_column is None and known.any():
+        lacking = f"; {(~known).sum()} recordings have none" * bool((~known).any())
+        say(f"No --family-column is given: the corpus keeps what it has as family of everyone{lacking}.", settings)
     say(f"Corpus: {len(table)} recordings of {people} people in {corpus}", settings)
     return table
 
 
-def _series(door: Selected) -> dict[Path, tuple[str, str]]:
-    """Series of the recordings that take part, the name of their atlas and the label of their person."""
-    there = {series_file(run.beside(TIMESERIES)): (run.atlas_name, run.labels["sub"]) for run in door.connectomes}
-    return {path: about for path, about in there.items() if path.is_file()}
+def _series(door: Selected) -> dict[Path, str]:
+    """Series of the recordings that take part, and the name of their atlas."""
+    there = {series_file(run.beside(TIMESERIES)): run.atlas_name for run in door.connectomes}
+    return {path: atlas for path, atlas in there.items() if path.is_file()}
 
 
 def _atlases(door: Selected, output_dir: Path) -> set[str]:
     """Return the atlases that series were written for: ``atlas-Schaefer2018_seg-7n_scale-400``."""
-    if names := {atlas for atlas, _ in _series(door).values()}:
+    if names := set(_series(door).values()):
         return names
     if door.connectomes:
         raise DatasetError(
@@ -258,40 +277,35 @@ def _atlases(door: Selected, output_dir: Path) -> set[str]:
     raise DatasetError(f"There are no cleaned series in {output_dir}. Run the participant level on it first.")
 
 
-def _sources(settings: Settings, door: Selected, atlas: str, dataset: str) -> tuple[list[Any], list[tuple[str, str]]]:
-    """Series for the corpus, with what the dataset says of families, and which are not to be used."""
-    from fcpower_bids.pretrain.packing import find_series, identity
+def _sources(settings: Settings, door: Selected, atlas: str, dataset: str, corpus: Path) -> list[Any]:
+    """Series for the corpus, and what left it, with what the dataset says of families."""
+    from fcpower_bids.pretrain.packing import find_series
 
     entities = parse_name(f"{atlas}_timeseries.tsv")[0]
-    chosen = {label.removeprefix("sub-") for label in settings.inputs.participant_label}
-    paths = {path: person for path, (name, person) in _series(door).items() if name == atlas}
-    left_out = [scan for scan in door.left_out if scan.atlas in ("", atlas) and "task" in scan.labels]
-    there = {*paths.values(), *(scan.labels["sub"] for scan in left_out)}
-    if absent := sorted(chosen - there):
-        raise DatasetError(f"{settings.output_dir} has no series of sub-{absent[0]}: {label_remedy(absent[0], there)}")
-    excluded = [
-        (identity(dataset, path_of(settings.output_dir, scan.entities, entities, TIMESERIES)), scan.why)
-        for scan in left_out
-        if not chosen or scan.labels["sub"] in chosen
-    ]
+    paths = {path: "" for path, name in _series(door).items() if name == atlas}
+    paths |= {
+        path_of(settings.output_dir, scan.entities, entities, TIMESERIES): scan.why
+        for scan in door.left_out
+        if scan.atlas in ("", atlas) and "task" in scan.labels
+    }
     given = {path.absolute(): Source(path, is_given=True) for path in settings.group.phenotypes}
     tables = [*given.values(), *(table for table in tables_of(settings.bids_dir) if table.path.absolute() not in given)]
-    families: dict[str, str] = {}
+    families: dict[str, str] | None = None
     if (column := settings.group.family_column) is not None:
         scanned = sessions_of((run.participant, run.session) for run in door.connectomes)
         people = load_people(tables, scanned, settings.bids_dir, settings.group.missing_values)
         if column in people.conflicts:
             raise DatasetError(people.conflicts[column])
-        columns = [str(other) for other in people.frame]
-        known = people.frame[column].dropna() if column in columns else pd.Series(dtype=object)
-        sentence = f"No phenotype table of {settings.bids_dir} has a column {describe_unknown(column, columns)}"
+        there = [str(other) for other in people.frame]
+        known = people.frame[column].dropna() if column in there else pd.Series(dtype=object)
+        sentence = f"No phenotype table of {settings.bids_dir} has a column {describe_unknown(column, there)}"
         if set(known.index) & set(scanned):
             families = {str(person).removeprefix("sub-"): shorten(value) for person, value in known.items()}
         elif len(known):
             sentence = f"The column '{column}' is known of nobody whose series are here. Correct participant_id."
-        if not families and settings.pretraining.probe is None:
+        if families is None and settings.pretraining.probe is None:
             raise DatasetError(sentence)
-        if not families:
+        if families is None:
             say(f"Of the corpus: {sentence}", settings)  # the column may be that of the probe
-    used = [path for path, person in paths.items() if not chosen or person in chosen]
-    return list(find_series(used, dataset, dataset_terms(settings.bids_dir), families)), excluded
+    terms = dataset_terms(settings.bids_dir)
+    return list(find_series(paths, settings.output_dir, dataset, corpus, families=families, terms=terms))

@@ -24,7 +24,7 @@ from fcpower_bids.core.connectome import pearson_connectivity, spectral_power
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.pretrain import corpus as public_corpus
 from fcpower_bids.pretrain import packing as preparation
-from fcpower_bids.pretrain.corpus import open_pack, teacher_kernel, teacher_vector_and_rank
+from fcpower_bids.pretrain.corpus import teacher_kernel, teacher_vector_and_rank
 from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.store import beside
 from tests.pretrain.conftest import NAMES, as_sources, made_recordings
@@ -112,7 +112,14 @@ def test_a_changed_byte_of_a_pack_is_named_and_trains_nothing(tmp_path, tables, 
 
 
 def pack_bytes(folder, out="out") -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (folder / out / "corpus").iterdir() if path.name != "lock"}
+    """Files of a pack; the place of its outputs, and digests of it, as in a corpus within them."""
+    packed = {str(path.relative_to(folder / out)): path.read_bytes() for path in (folder / out / "corpus").rglob("*")}
+    table = packed.pop("corpus/recordings.tsv").decode()
+    place = pd.read_csv(io.StringIO(table), sep="\t", dtype=str)["place"].unique().item()
+    facts = json.loads(packed.pop("corpus/pack.json"))
+    facts.pop("pack_sha256")
+    facts["files"].pop("recordings.tsv")
+    return packed | {"table": table.replace(place, "").encode(), "facts": json.dumps(facts).encode()}
 
 
 def test_many_processes_pack_the_same_bytes(tmp_path, tables):
@@ -150,28 +157,60 @@ def test_a_killed_run_goes_on_after_its_last_shard(tmp_path, unpacked, monkeypat
         np.testing.assert_allclose(window, z[place : place + WINDOW], rtol=2**-10, atol=1e-6)
 
 
-def test_a_corpus_is_used_as_it_is_or_made_anew(tmp_path, tables, monkeypatch):
-    """Of the same files nothing is read again; where one differs, or somebody is gone, nothing of before stays."""
-    packed = pack_bytes(tmp_path)
-    read, original = [], preparation.read_series
+def test_unchanged_tables_are_not_read_again_and_what_is_said_of_them_is_kept_up(tmp_path, tables, monkeypatch, capsys):
+    assert run_pretrain(tmp_path, quick=PACKED) == 0
+    changed = sorted(tables)[3]
+    table = pd.read_csv(tables[changed], sep="\t")
+    (table**3).to_csv(tables[changed], sep="\t", index=False)
+    people = pd.DataFrame({"participant_id": [f"sub-{i:02d}" for i in range(16)], "house": [i // 2 for i in range(16)]})
+    people.to_csv(tmp_path / "bids" / "participants.tsv", sep="\t", index=False)
+    read = []
+    original = preparation.read_series
     monkeypatch.setattr(preparation, "read_series", lambda path, *rest: read.append(path) or original(path, *rest))
+    assert run_pretrain(tmp_path, "--family-column", "house", quick=PACKED) == 0
+    assert read == [tables[changed]]
+    family = packed_table(tmp_path)["family"]
+    assert family[sorted(tables)[0]] == 0
+    assert family.nunique() == 8
+    assert run_pretrain(tmp_path, quick=PACKED) == 0
+    pd.testing.assert_series_equal(packed_table(tmp_path)["family"], family)
+    of_a_new_run = tables[sorted(tables)[0]].parent
+    for path in list(of_a_new_run.iterdir()):  # of somebody who is known
+        (path.with_name(path.name.replace("_task-rest", "_task-rest_run-2"))).write_bytes(path.read_bytes())
+    assert run_pretrain(tmp_path, quick=PACKED) == 0
+    again = packed_table(tmp_path)["family"]
+    assert again[again.index.str.contains("run-2")].tolist() == [0]
+    for path in of_a_new_run.glob("*run-2*"):
+        path.unlink()
+    assert run_pretrain(tmp_path, quick=PACKED) == 0
+    assert "the corpus keeps what it has as family" in capsys.readouterr().err
+    vectors = load_file(tmp_path / "out" / "corpus" / "teacher-00001.safetensors")["vectors"]
+    assert len(vectors) == 1
+    kernel = load_file(tmp_path / "out" / "corpus" / "teacher_kernel.safetensors")["kernel"]
+    assert run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", quick=PACKED) == 0
+    fresh = load_file(tmp_path / "other" / "corpus" / "teacher_kernel.safetensors")["kernel"]
+    order = [packed_table(tmp_path).index.get_loc(name) for name in sorted(tables)]
+    np.testing.assert_allclose(kernel[np.ix_(order, order)], fresh, rtol=0, atol=2e-7)
+
+
+def test_who_is_gone_leaves_the_corpus_of_a_folder_that_was_moved_too(tmp_path, tables):
+    assert run_pretrain(tmp_path, quick=PACKED) == 0
     (tmp_path / "out").rename(tmp_path / "moved")
-    assert run_pretrain(tmp_path, quick=PACKED, out="moved") == 0
-    assert not read
-    assert pack_bytes(tmp_path, "moved") == packed
     shutil.rmtree(tmp_path / "moved" / "sub-03")
-    name = sorted(tables)[0]
-    path = tmp_path / "moved" / tables[name].relative_to(tmp_path / "out")
-    (pd.read_csv(path, sep="\t") ** 3).to_csv(path, sep="\t", index=False)
     assert run_pretrain(tmp_path, quick=PACKED, out="moved") == 0
-    assert len(read) == 30
-    now = pack_bytes(tmp_path, "moved")
-    rows = pd.read_csv(io.BytesIO(now["recordings.tsv"]), sep="\t")
-    assert sorted(rows["id"]) == sorted(name for name in tables if "sub-03" not in name)
-    assert packed.keys() == now.keys()
-    assert len(load_file(tmp_path / "moved" / "corpus" / "teacher-00000.safetensors")["vectors"]) == 30
-    assert run_pretrain(tmp_path, "--participant-label", "01", "02", quick=PACKED, out="moved") == 0
-    assert len(pd.read_csv(tmp_path / "moved" / "corpus" / "recordings.tsv", sep="\t")) == 4
+    packed = pd.read_csv(tmp_path / "moved" / "corpus" / "recordings.tsv", sep="\t", dtype=str)
+    assert sorted(packed["id"]) == sorted(name for name in tables if "sub-03" not in name)
+    assert packed["place"].nunique() == 1
+
+
+def test_a_copy_of_the_outputs_with_fewer_people_takes_nobody_out_of_a_corpus(tmp_path, tables):
+    corpus = ("--corpus", tmp_path / "shared")
+    assert run_pretrain(tmp_path, *corpus, quick=PACKED) == 0
+    shutil.copytree(tmp_path / "out", tmp_path / "copy")
+    shutil.rmtree(tmp_path / "copy" / "sub-03")
+    assert run_pretrain(tmp_path, *corpus, quick=PACKED, out="copy") == 0
+    packed = pd.read_csv(tmp_path / "shared" / "recordings.tsv", sep="\t", dtype=str)
+    assert sorted(packed["id"]) == sorted(tables)
 
 
 IDS = [f"sub-{i:02d}" for i in range(16)]
@@ -234,20 +273,13 @@ def test_bad_recordings_are_left_out_and_listed(tmp_path, recordings, caplog):
 
 def test_other_parcels_or_another_alpha_are_refused(pack, recordings):
     facts, series = recordings[0]
-    more = partial(pack_corpus, folder=pack, shared=True)
-    other = {**facts, "dataset": "new", "id": "new/one"}
-    with pytest.raises(DatasetError, match=r"new does not have the 10 parcels .*Other, P9.*another --corpus"):
-        more([({**other, "parcel_names": [*NAMES[:-1], "Other"]}, lambda: series)], atlas="toy")
-    with pytest.raises(DatasetError, match=r"was packed with toy, not atlas-Other; give another --corpus"):
-        more([(other, lambda: series)], atlas="atlas-Other")
-    with pytest.raises(DatasetError, match=r"was packed with 0\.35, not 0\.5"):
-        more([(other, lambda: series)], alpha=0.5, atlas="toy")
-    with pytest.raises(ZeroDivisionError):  # what ends early is none of the next
-        more([(other, lambda: series), ({**other, "id": "new/two"}, lambda: 1 / 0)], atlas="toy")
-    with pytest.raises(DatasetError, match="was interrupted"):
-        open_pack(pack)
-    assert len(more([({**other, "dataset": "third", "id": "third/one"}, lambda: series)], atlas="toy")) == 33
-    assert open_pack(pack).table["dataset"].value_counts().to_dict() == {"toy": 32, "third": 1}
+    other = {**facts, "parcel_names": [*NAMES[:-1], "Other"], "id": "toy/new"}
+    with pytest.raises(DatasetError, match=r"toy/new.*Other, P9.*another --corpus"):
+        pack_corpus([(other, lambda: series)], pack)
+    with pytest.raises(DatasetError, match=r"was packed with .*, not atlas-Other; give another --corpus"):
+        pack_corpus(as_sources(recordings), pack, atlas="atlas-Other")
+    with pytest.raises(DatasetError, match=r"alpha 0\.35, not 0\.5"):
+        pack_corpus(as_sources(recordings), pack, 0.5)
 
 
 WINDOW = 20
@@ -357,6 +389,17 @@ def test_two_datasets_that_are_packed_into_one_corpus_at_once_are_both_there(tmp
     table = pd.read_csv(tmp_path / "corpus" / "recordings.tsv", sep="\t")
     assert table["dataset"].value_counts().tolist() == [32, 32]
     assert not (tmp_path / "corpus" / "lock").exists()
+
+
+def test_a_dataset_that_gets_a_doi_is_not_packed_twice(tmp_path):
+    plant_outputs(tmp_path, made_recordings())
+    for doi in ("10.5281/zenodo.1", "10.5281/zenodo.12"):
+        (tmp_path / "bids" / "dataset_description.json").write_text(json.dumps({"Name": "toy", "DatasetDOI": doi}))
+        assert run_pretrain(tmp_path, quick=PACKED) == 0
+        packed = packed_table(tmp_path)
+        assert packed["dataset"].unique().tolist() == [doi.replace("/", "-")]
+        assert len(packed) == (32 if doi.endswith("1") else 30)
+        shutil.rmtree(tmp_path / "out" / "sub-03", ignore_errors=True)  # who leaves meanwhile leaves the former name
 
 
 def test_another_dataset_in_the_same_output_folder_leaves_the_first_in_the_corpus(tmp_path):
