@@ -17,7 +17,6 @@ from fcpower_bids.core.differences import adjust_p_values, permutation_p_value
 from fcpower_bids.core.identification import (
     Identification,
     compare_identification,
-    identifiability,
     identify,
     identify_within,
     permutation_null,
@@ -43,10 +42,6 @@ SHARED_FACTS: dict[str, Any] = {
     ),
     "Ties": (
         "k equally similar candidates earn 1/k if the own person is among them, so a constant similarity scores chance."
-    ),
-    "IdiffCaveat": (
-        "Idiff has the unit of the similarity. It falls while accuracy rises with flattening, so it does not measure "
-        "the gain; d' and the accuracy do."
     ),
 }
 
@@ -117,15 +112,14 @@ def describe_sessions(
         kept = np.isin(sessions, labels if pair[0] == "all" else pair)
         scans = similarity[np.ix_(kept, kept)], persons[kept], sessions[kept]
         identification, sites = identify(*scans), blocks.sites_of(scans[1])
-        apart, directions = identifiability(*scans), identification.by_direction()
+        directions = identification.by_direction()
         null = permutation_null(*scans, n_permutations, settings.method.random_seed, sites)
         # Among the people of the site too.
         within: dict[str, Any] = {"n_sites": 1 if sites is None else len(set(sites.tolist()))}
-        within |= dict.fromkeys(("accuracy_within", "chance_within", "i_diff_within"), np.nan)
+        within |= dict.fromkeys(("accuracy_within", "chance_within"), np.nan)
         if sites is not None and (within_sites := identify_within(*scans, sites)) is not None:
             within |= {"accuracy_within": within_sites.accuracy, "chance_within": within_sites.chance}
-            within["i_diff_within"] = identifiability(*scans, sites).i_diff
-        row = {"first_session": pair[0], "second_session": pair[1], **within, **vars(apart)}
+        row = {"first_session": pair[0], "second_session": pair[1], **within}
         row |= {"n_people": len(set(identification.person.tolist())), "n_searches": len(identification.credit)}
         row |= {"accuracy_first_to_second": directions.get(pair, np.nan)}
         row |= {"accuracy_second_to_first": directions.get((pair[1], pair[0]), np.nan)}

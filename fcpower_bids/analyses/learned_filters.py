@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
 
 from fcpower_bids.analyses.evaluate import cross_validate
 from fcpower_bids.analyses.features import PowerFamily
@@ -21,6 +20,9 @@ from fcpower_bids.core.nested import NestedResult, merge_folds, merge_targets
 from fcpower_bids.errors import Unfit
 from fcpower_bids.parallel import track
 from fcpower_bids.resources import available_bytes
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Floats = NDArray[np.floating]
 PANEL_BYTES = 4e8
@@ -49,24 +51,6 @@ class FilterGrams:
 
     def kernel(self, coefficients: FloatArray) -> FloatArray:
         """Correlation kernel (n, n) of the filter with coefficients c (B,)."""
-        return self._kernel_and_norms(coefficients)[0]
-
-    def gradient(self, coefficients: FloatArray, upstream: FloatArray) -> FloatArray:
-        """Derivative with respect to c (B,) of a function whose derivative by each kernel entry is given."""
-        kernel, norms = self._kernel_and_norms(coefficients)
-        upstream = (upstream + upstream.T) / 2
-        inner = upstream / np.outer(norms, norms)
-        inner[np.diag_indices_from(inner)] -= (upstream * kernel).sum(axis=1) / norms**2
-        inner *= 2
-        inner[np.diag_indices_from(inner)] /= 2
-        by_pair = self.packed @ inner[np.triu_indices(self.n_people)]
-        first, second = np.triu_indices(self.n_filters)
-        gradient = np.zeros(self.n_filters)
-        np.add.at(gradient, first, by_pair * coefficients[second])
-        np.add.at(gradient, second, by_pair * coefficients[first])
-        return gradient
-
-    def _kernel_and_norms(self, coefficients: FloatArray) -> tuple[FloatArray, FloatArray]:
         first, second = np.triu_indices(self.n_filters)
         rows, columns = np.triu_indices(self.n_people)
         products = (coefficients[first] * coefficients[second]).astype(self.packed.dtype)
@@ -76,7 +60,7 @@ class FilterGrams:
         norms = np.sqrt(np.diag(gram))
         kernel = gram / np.outer(norms, norms)
         np.fill_diagonal(kernel, 1.0)
-        return kernel, norms
+        return kernel
 
 
 def filter_grams(
@@ -152,18 +136,14 @@ def bin_weights(eigenvalues: FloatArray, bins: Bins, alpha: float, tolerance: fl
 
 
 class BinnedFilter:
-    """One correction (B,) per bin: the parameters themselves. A filter gives corrections and derivatives by them."""
+    """One correction (B,) per bin: the parameters themselves."""
 
     def __init__(self, bins: Bins, seed: int = 0) -> None:
         self.start = np.zeros(bins.centres.size)
 
-    def theta(self, parameters: FloatArray) -> FloatArray:
+    def theta(self, parameters: Tensor) -> Tensor:
         """Corrections (B,) of the parameters."""
         return parameters
-
-    def pull_back(self, parameters: FloatArray, upstream: FloatArray) -> FloatArray:
-        """Derivative by the parameters from that by theta."""
-        return upstream
 
 
 class NetworkFilter(BinnedFilter):
@@ -179,52 +159,29 @@ class NetworkFilter(BinnedFilter):
         drawn = [rng.standard_normal(shape) / np.sqrt(shape[0]) for shape in self.shapes]
         self.start = np.concatenate([*(array.ravel() for array in drawn[:4]), np.zeros(width + 1)])
 
-    def theta(self, parameters: FloatArray) -> FloatArray:
+    def theta(self, parameters: Tensor) -> Tensor:
         """Corrections (B,) of the parameters."""
-        *_, second, (*_, last, level) = self._forward(parameters)
-        return np.asarray((second @ last + level)[:, 0])
-
-    def pull_back(self, parameters: FloatArray, upstream: FloatArray) -> FloatArray:
-        """Derivative by the parameters from that by theta."""
-        first, second, (_, _, middle, _, last, _) = self._forward(parameters)
-        output = upstream[:, None]
-        at_second = (output @ last.T) * (1 - second**2)
-        at_first = (at_second @ middle.T) * (1 - first**2)
-        layers = ((self.inputs, at_first), (first, at_second), (second, output))
-        return np.concatenate([part.ravel() for x, by in layers for part in (x.T @ by, by.sum(axis=0))])
-
-    def _forward(self, parameters: FloatArray) -> tuple[FloatArray, FloatArray, list[FloatArray]]:
-        stops = np.cumsum([np.prod(shape) for shape in self.shapes])[:-1]
-        parts = zip(np.split(parameters, stops), self.shapes, strict=True)
-        weights = [part.reshape(shape) for part, shape in parts]
-        first = np.tanh(self.inputs @ weights[0] + weights[1])
-        return first, np.tanh(first @ weights[2] + weights[3]), weights
+        parts = parameters.split([int(np.prod(shape)) for shape in self.shapes])
+        weights = [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        first = (parameters.new_tensor(self.inputs) @ weights[0] + weights[1]).tanh()
+        return ((first @ weights[2] + weights[3]).tanh() @ weights[4] + weights[5])[:, 0]
 
 
-def inner_loss(
-    kernel: FloatArray, penalty: float, target: FloatArray, inner: Sequence[Rows]
-) -> tuple[float, FloatArray, float]:
+def inner_loss(kernel: Tensor, penalty: Tensor, target: Tensor, inner: Sequence[Rows]) -> Tensor:
     """Squared error of ridge predictions of each inner fold from the others, over the target's variance.
 
-    Shapes and units: kernel (n, n), target (n,); returns by_kernel (n, n).
+    Shapes and units: kernel (n, n), target (n,).
     """
-    everyone = np.concatenate(inner)
-    scale = everyone.size * target[everyone].var()
-    loss, by_penalty, by_kernel = 0.0, 0.0, np.zeros_like(kernel)
+    import torch  # large, and for the slow controls alone
+
+    everyone, losses = np.concatenate(inner), []
     for rows in inner:
         train = np.setdiff1d(everyone, rows)
-        penalised = kernel[np.ix_(train, train)] + penalty * np.eye(train.size)
-        factor = linalg.cho_factor(penalised, lower=True, check_finite=False)
+        penalised = kernel[np.ix_(train, train)] + penalty * torch.eye(train.size, dtype=kernel.dtype)
         mean = target[train].mean()
-        dual = linalg.cho_solve(factor, target[train] - mean)
-        residual = kernel[np.ix_(rows, train)] @ dual + mean - target[rows]
-        loss += float(residual @ residual) / scale
-        error = 2 * residual / scale
-        adjoint = linalg.cho_solve(factor, kernel[np.ix_(train, rows)] @ error)
-        by_kernel[np.ix_(rows, train)] += np.outer(error, dual)
-        by_kernel[np.ix_(train, train)] -= np.outer(adjoint, dual)
-        by_penalty -= float(adjoint @ dual)
-    return loss, by_kernel, by_penalty
+        dual = torch.cholesky_solve((target[train] - mean)[:, None], torch.linalg.cholesky(penalised))[:, 0]
+        losses.append((kernel[np.ix_(rows, train)] @ dual + mean - target[rows]).square().sum())
+    return torch.stack(losses).sum() / (everyone.size * target[everyone].var(correction=0))
 
 
 def learn_filter(
@@ -235,20 +192,31 @@ def learn_filter(
     Source: the paper, Appendix "Where the gain comes from", filters optimised on the prediction loss. Shapes and units:
     target (n,); returns (B,).
     """
+    import torch
     from scipy import optimize  # takes a fifth of a second
 
+    packed, values = torch.from_numpy(grams.packed), torch.tensor(target)
+    first, second = np.triu_indices(grams.n_filters)
+    place = np.zeros((grams.n_people, grams.n_people), dtype=np.intp)  # of each pair of people among the packed
+    place[np.triu_indices(grams.n_people)] = np.arange(packed.shape[1])
+    place = np.maximum(place, place.T)
+
+    def corrections(parameters: Tensor) -> Tensor:
+        return LIMIT * torch.tanh(form.theta(parameters) / LIMIT)
+
     def objective(point: FloatArray) -> tuple[float, FloatArray]:
-        parameters, penalty = point[:-1], float(np.exp(point[-1]))
-        theta = LIMIT * np.tanh(form.theta(parameters) / LIMIT)
-        coefficients = np.exp(theta)
-        loss, by_kernel, by_penalty = inner_loss(grams.kernel(coefficients), penalty, target, inner)
-        by_free = grams.gradient(coefficients, by_kernel) * coefficients * (1 - (theta / LIMIT) ** 2)
-        return loss, np.append(form.pull_back(parameters, by_free), by_penalty * penalty)
+        free = torch.tensor(point, requires_grad=True)
+        coefficients = corrections(free[:-1]).exp()
+        gram = ((coefficients[first] * coefficients[second]) @ packed)[place]
+        norms = gram.diagonal().sqrt()
+        loss = inner_loss(gram / norms[:, None] / norms, free[-1].exp(), values, inner)
+        (slope,) = torch.autograd.grad(loss, free)
+        return loss.item(), slope.numpy()
 
     bounds, most = [(None, None)] * form.start.size + [(np.log(1e-3), np.log(1e3))], {"maxiter": n_iterations}
     start = np.append(form.start, 0.0)
     result = optimize.minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=most)
-    return np.asarray(LIMIT * np.tanh(form.theta(result.x[:-1]) / LIMIT))
+    return np.asarray(corrections(torch.from_numpy(result.x[:-1])).numpy())
 
 
 N_BINS = 30

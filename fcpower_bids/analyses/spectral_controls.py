@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,8 @@ def prepare(cohort: Cohort, settings: Settings) -> Study:
     """Open the study; refuses another kernel, and what allows no prediction."""
     if settings.group.kernel != "correlation":
         raise Unfit("The spectral controls are those of the correlation kernel; leave out --kernel.")
+    if settings.group.slow_controls and find_spec("torch") is None:
+        raise Unfit("The learned filters of slow_controls need torch: install fcpower_bids[encoder], or leave it out.")
     return open_study(cohort, settings.changed(representations=(FC, FC_POWER)))
 
 

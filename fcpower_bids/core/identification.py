@@ -233,35 +233,6 @@ def compare_identification(
 
 
 @dataclass(frozen=True)
-class Identifiability:
-    """How far a person's own scans stand out."""
-
-    i_self: float  # mean similarity to the own scan (Amico & Goni 2018, Scientific Reports 8:8254)
-    i_others: float  # to those of others
-    i_diff: float  # 100 (i_self - i_others), their percentage
-    d_prime: float  # (i_self - i_others) / sqrt((var_self + var_others) / 2); NaN without variance
-
-
-def identifiability(
-    similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike, sites: ArrayLike | None = None
-) -> Identifiability:
-    """Similarities within and between people, d' and I_diff, over the searches of `identify`, within sites (N,)."""
-    _, blocks = session_blocks(similarity, persons, sessions)
-    places = np.zeros(len(np.asarray(persons)), dtype=str) if sites is None else np.asarray(sites).astype(str)
-    alike = [places[rows][:, None] == places[rows] for _, _, rows, _ in blocks]
-    within = np.concatenate([np.diag(block) for *_, block in blocks])
-    others = np.concatenate(
-        [block[same & ~np.eye(len(block), dtype=bool)] for same, (*_, block) in zip(alike, blocks, strict=True)]
-    )
-    if len(others) < 2:
-        return Identifiability(float(within.mean()), np.nan, np.nan, np.nan)
-    gap, spread = within.mean() - others.mean(), np.sqrt((within.var(ddof=1) + others.var(ddof=1)) / 2)
-    return Identifiability(
-        float(within.mean()), float(others.mean()), float(100 * gap), float(gap / spread) if spread > 0 else np.nan
-    )
-
-
-@dataclass(frozen=True)
 class SplitHalf:
     """Reliability between halves."""
 

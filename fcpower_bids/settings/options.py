@@ -296,7 +296,10 @@ class Group:
         None, "edges: |t| above which edges form networks [that of p = 0.001]", readers=("edges",), in_file=True
     )
     slow_controls: bool = refines(
-        False, "spectral_controls: also filters learned in the folds", readers=("spectral_controls",), in_file=True
+        False,
+        "spectral_controls: also filters learned in the folds, which needs torch",
+        readers=("spectral_controls",),
+        in_file=True,
     )
 
     @property

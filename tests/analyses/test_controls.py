@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from scipy import optimize
+import torch
 
 from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.analyses.features import AveragedEdges, PowerFamily
@@ -217,40 +217,13 @@ def test_with_corrections_it_is_the_kernel_of_the_filtered_connectomes(spectra, 
     )
 
 
-def test_gradient_of_the_kernel_and_of_the_loss(few, grams):
-    target = few.phenotypes["weak"].to_numpy()
-    inner = np.array_split(np.arange(30), 3)
-
-    def loss(point):
-        return inner_loss(grams.kernel(np.exp(point[:-1])), np.exp(point[-1]), target, inner)[0]
-
-    def gradient(point):
-        coefficients, penalty = np.exp(point[:-1]), np.exp(point[-1])
-        _, by_kernel, by_penalty = inner_loss(grams.kernel(coefficients), penalty, target, inner)
-        return np.append(grams.gradient(coefficients, by_kernel) * coefficients, by_penalty * penalty)
-
-    point = np.append(np.random.default_rng(1).standard_normal(6) / 2, -1.0)
-    expected = optimize.approx_fprime(point, loss, 1e-6)
-    np.testing.assert_allclose(gradient(point), expected, rtol=1e-4, atol=1e-6)
-    assert np.abs(expected).max() > 1e-3
-
-
-def test_gradient_of_the_network(bins):
-    network = NetworkFilter(bins, width=5, seed=2)
-    np.testing.assert_array_equal(network.theta(network.start), 0)
-    rng = np.random.default_rng(3)
-    point, upstream = rng.standard_normal(network.start.size), rng.standard_normal(6)
-    expected = optimize.approx_fprime(point, lambda each: network.theta(each) @ upstream, 1e-7)
-    np.testing.assert_allclose(network.pull_back(point, upstream), expected, rtol=1e-4, atol=1e-5)
-    assert NetworkFilter(bins).start.size == 64 + 64 + 64 * 64 + 64 + 64 + 1
-
-
 @pytest.mark.parametrize("form", [BinnedFilter, NetworkFilter])
 def test_a_filter_learned_from_raw_fc_lifts_the_modes_that_carry_the_target(few, bins, grams, form):
     target = few.phenotypes["weak"].to_numpy()
     inner = np.array_split(np.arange(40), 4)
     theta = learn_filter(grams, form(bins), target, inner)
-    before, after = (inner_loss(grams.kernel(np.exp(each)), 0.1, target, inner)[0] for each in (np.zeros(6), theta))
+    kernels = [torch.from_numpy(grams.kernel(np.exp(each))) for each in (np.zeros(6), theta)]
+    before, after = (inner_loss(kernel, torch.tensor(0.1), torch.from_numpy(target), inner) for kernel in kernels)
     assert after < 0.5 * before
     assert theta[:3].max() > theta[4:].max() + 1
     assert np.abs(theta).max() <= 5

@@ -22,7 +22,6 @@ from fcpower_bids.core.differences import (
 )
 from fcpower_bids.core.identification import (
     disattenuated_ceiling,
-    identifiability,
     identify,
     permutation_null,
 )
@@ -259,23 +258,6 @@ def test_the_papers_ceiling():
     assert np.isnan(disattenuated_ceiling(0.5, -0.1))
     assert np.isnan(disattenuated_ceiling(-0.1, 0.5)), "what is not predicted has no ceiling"
     assert disattenuated_ceiling(0.4, 1.0) == pytest.approx(0.4)
-
-
-NINE, TWICE = np.repeat(np.arange(9), 2), np.tile(["a", "b"], 9)
-
-
-def test_means_and_d_prime_by_definition():
-    similarity = np.corrcoef(np.random.default_rng(0).standard_normal((18, 12)))
-    result = identifiability(similarity, NINE, TWICE)
-    block = similarity[::2, 1::2]
-    own, others = np.diag(block), block[~np.eye(9, dtype=bool)]
-    assert result.i_self == pytest.approx(own.mean())
-    assert result.i_others == pytest.approx(others.mean())
-    assert result.i_diff == pytest.approx(100 * (own.mean() - others.mean()))
-    # Each direction of a symmetric matrix holds the same values, so only ddof differs from the one-way d'.
-    own, others = np.tile(own, 2), np.tile(others, 2)
-    expected = (own.mean() - others.mean()) / np.sqrt((own.var(ddof=1) + others.var(ddof=1)) / 2)
-    assert result.d_prime == pytest.approx(expected)
 
 
 PERSONS = np.array(["ann", "ben", "cem", "ann", "ben", "cem"])
