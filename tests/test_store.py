@@ -12,11 +12,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from fcpower_bids import store
-from fcpower_bids.clinic.fit import CARD, REFERENCE, load_model, save_model
+from fcpower_bids.clinic.fit import CARD, load_model, save_model
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.group import FinishedAnalyses
 from fcpower_bids.store import digest_of, lock, stored_path
@@ -212,8 +211,7 @@ def test_results_and_models_name_only_their_own(tmp_path, name):
     assert FinishedAnalyses(folder).names == FinishedAnalyses(folder).begin("other") == []
     assert diary.read_text() == WORD
 
-    nothing = pd.DataFrame(columns=list(REFERENCE.columns))
-    card = json.loads((save_model(folder / "m", {"a": np.zeros(2)}, {}, nothing) / CARD).read_text())
+    card = json.loads((save_model(folder / "m", {"a": np.zeros(2)}, {}) / CARD).read_text())
     card["Digests"][name] = digest_of(diary)
     (folder / "m" / CARD).write_text(json.dumps(card))
     with pytest.raises(DatasetError, match="leads out"):

@@ -24,7 +24,7 @@ from fcpower_bids.core.connectome import pearson_connectivity, spectral_power
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.pretrain import corpus as public_corpus
 from fcpower_bids.pretrain import packing as preparation
-from fcpower_bids.pretrain.corpus import teacher_kernel, teacher_vector_and_rank
+from fcpower_bids.pretrain.corpus import open_pack, teacher_kernel, teacher_vector_and_rank
 from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.store import beside
 from tests.pretrain.conftest import NAMES, as_sources, made_recordings
