@@ -160,6 +160,13 @@ def test_every_analysis_has_its_section(sections):
     assert list(sections) == ANCHORS
 
 
+def test_tables_that_no_note_knows_are_not_shown(outputs, tmp_path):
+    """They may be of other people."""
+    settings = copy_of(outputs, tmp_path)
+    (settings.results / "analyses.json").unlink()
+    assert [section.anchor for section in make_sections(GroupTables(settings))] == ["cohort"]
+
+
 # Words and numbers
 
 

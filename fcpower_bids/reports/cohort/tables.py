@@ -61,9 +61,14 @@ class GroupTables:
         """Where a table is, or would be."""
         return find_table(self.settings.results, name)
 
+    @cached_property
+    def of_cohort(self) -> set[str]:
+        """Tables of this cohort and these choices; others may lie beside, of a run whose notes are lost."""
+        return FinishedAnalyses(self.settings.results).tables | {"scans", "excluded", "left_out"}
+
     def has(self, name: str) -> bool:
         """Whether a table is there."""
-        return self.path(name).is_file()
+        return name in self.of_cohort and self.path(name).is_file()
 
     @cached_property
     def done(self) -> tuple[str, ...]:
