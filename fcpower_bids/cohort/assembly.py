@@ -167,7 +167,12 @@ def _read_reference(parcels: Sequence[str], path: Path | None) -> FloatArray | N
     """Edges (E,) of the matrix of ``tangent_reference``, among the parcels of the cohort. Raises DatasetError."""
     if path is None:
         return None
-    matrix, names = read_matrix(path)
+    try:
+        matrix, names = read_matrix(path)
+    except DatasetError as error:
+        raise DatasetError(
+            f"tangent_reference {path} is no table of a mean FC with the names of its parcels."
+        ) from error
     if lacking := [name for name in parcels if name not in names]:
         raise DatasetError(
             f"tangent_reference {path} lacks {len(lacking)} parcels of this cohort ({', '.join(lacking[:3])}): give "
@@ -178,6 +183,8 @@ def _read_reference(parcels: Sequence[str], path: Path | None) -> FloatArray | N
         edges = vectorise_edges(correlations_from(matrix[np.ix_(place, place)]), weighted=False)
         if np.isnan(edges).any():
             raise Unfit("a parcel has no value")
+        if not np.allclose(np.diag(matrix), 1):
+            raise Unfit("its diagonal is not 1")
         return np.asarray(edges, dtype=float)
     except (Unfit, IndexError) as error:
         raise DatasetError(f"tangent_reference {path} is no mean of correlations: {error}.") from error

@@ -10,7 +10,7 @@ from typing import Any
 from fcpower_bids.cohort.inclusion import Connectome
 from fcpower_bids.cohort.recordings import LeftOut, cleaning_choices, describe_choices, digest_choices, selected_of
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.imaging.atlas_files import EXTENSIONS, declared_atlases, parse_name
+from fcpower_bids.imaging.atlas_files import BUILTIN, ENTITIES, EXTENSIONS, declared_atlases, parse_name
 from fcpower_bids.inputs.discover import FILE_KEYS, Filter, apply_filters, note_unmatched, read_filters
 from fcpower_bids.inputs.sources import Source, join, values_of
 from fcpower_bids.outputs.tables import read_json
@@ -121,7 +121,8 @@ def _choose_atlas(connectomes: list[Connectome], settings: Settings) -> tuple[li
 def match_atlases(spec: str, names: Sequence[str]) -> list[str]:
     """Which written atlases a specification means: that of this name, declared or of the outputs, or of this file."""
     declared, path = declared_atlases().get(spec), Path(spec.partition(":")[0])
-    exact = {spec, f"atlas-{spec}"} | ({join(declared.entities)} if declared else set())
+    entities = ENTITIES if spec in BUILTIN else declared.entities if declared else ()
+    exact = {spec, f"atlas-{spec}", join(entities)}
     if path.name.endswith(EXTENSIONS):
         exact.add(join(parse_name(path).entities))
     return [name for name in names if name in exact]

@@ -32,6 +32,8 @@ from numpy.typing import NDArray
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.imaging.atlas_files import (
     BACKGROUND,
+    BUILTIN,
+    ENTITIES,
     EXTENSIONS,
     AtlasFile,
     AtlasTable,
@@ -60,7 +62,6 @@ from fcpower_bids.records import Atlas, Entities
 from fcpower_bids.store import load_json, write_bytes
 
 LOGGER = logging.getLogger(__name__)
-BUILTIN = ("builtin", "demo")
 TEMPLATEFLOW = "templateflow:"
 FEWEST_SIDED = 4
 """Fewest parcels of each side that show a flipped image."""
@@ -72,7 +73,6 @@ N_PARCELS = 2 * len(POSITIONS) * PARCELS_PER_POSITION
 SPACING = 2
 """Millimetres between voxels, and the step taken through the 1 mm template (no interpolation)."""
 IMAGE = files("fcpower_bids") / "data" / "builtin_dseg.nii.gz"
-ENTITIES = (("atlas", "fcpowerbuiltin"), ("scale", str(N_PARCELS)))
 
 
 def builtin_atlas(space: str, cache: Path) -> Atlas:

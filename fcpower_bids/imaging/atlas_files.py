@@ -28,6 +28,8 @@ from fcpower_bids.records import Entities, space_of
 from fcpower_bids.schema import table_fault
 from fcpower_bids.store import digest_of, load_json, write_bytes
 
+BUILTIN, ENTITIES = ("builtin", "demo"), (("atlas", "fcpowerbuiltin"), ("scale", "60"))
+"""Names and entities of the parcellation that comes with the program."""
 EXTENSIONS = (".dlabel.nii", ".nii.gz", ".nii")
 NAMING = ("atlas", "seg", "scale")
 SPATIAL = ("tpl", "space", "cohort", "res", "den", "hemi")

@@ -86,6 +86,7 @@ def run_group(settings: Settings) -> int:
             if not held.enter_context(lock(path, wait=False)):
                 say("Another run is at work on the same tables; it is waited for.", settings)
                 held.enter_context(lock(path))
+                _refuse_other_question(settings)  # which the other has answered
             with sharing_spectra(cohort.edges):
                 cohort, by_atlas = _write_cohort(cohort, by_atlas, settings, attempts)
                 finished = FinishedAnalyses(settings.results)

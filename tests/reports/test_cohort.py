@@ -39,6 +39,7 @@ EVIL = (
 
 
 QUICK = ("--folds", "3", "--repeats", "1", "--permutations", "39", "--nprocs", "1", "--quiet", "--alpha", "grid")
+QUICK += ("--atlas", "builtin")
 KINDS = ("--representations", "fc", "fc_power", "embedding", "--encoder", "random-init", "--analyses", "all")
 IN_FILE = "scan_minutes = [1.0, 2.0]\nsample_sizes = [12]\ninner_folds = 2\n"
 
