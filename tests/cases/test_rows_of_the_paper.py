@@ -194,7 +194,11 @@ def test_the_tangent_space_of_a_corpus_whitens_by_the_mean_of_its_people(three_t
     folds = read(three_targets, "transform_screen_folds").query("representation == 'tangent_corpus'")
     assert screen.loc["tangent_corpus", "status"] == "scored"
     np.testing.assert_allclose(folds["r"], scores_in_tangent_space(three_targets, mean.to_numpy()), rtol=0, atol=1e-3)
-    for wrong, said in ((mean.iloc[1:, 1:], "lacks 1 parcels"), (2 * mean, "no mean of correlations")):
-        wrong.to_csv(tmp_path / "mean.tsv", sep="\t", index_label="Node")
+    wrongs = ((mean.iloc[1:, 1:], "lacks 1 parcels"), (2 * mean, "no mean of correlations"))
+    wrongs += ((mean - np.eye(12), "diagonal is not 1"), (None, "is no table of a mean FC"))
+    for wrong, said in wrongs:
+        (tmp_path / "mean.tsv").unlink(missing_ok=True)
+        if wrong is not None:
+            wrong.to_csv(tmp_path / "mean.tsv", sep="\t", index_label="Node")
         assert group(three_targets, *words, "--replace") == 3
         assert said in capsys.readouterr().err
