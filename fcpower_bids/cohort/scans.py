@@ -317,9 +317,9 @@ def read_embeddings(scans: Sequence[Scan]) -> tuple[Embeddings, list[Exclusion],
             paths = (connectome.embedding(label).with_suffix(".json") for connectome in runs)
             about = {path: read_json(path) for path in paths if path.is_file()}
             stated, whose = {str(facts.get(STATE, UNKNOWN)) for facts in about.values()}, scan[0].connectome
-            if vector is not None:
+            if vector is not None or TRAINED in stated:
                 states.setdefault(whose.participant, set()).update(stated or {UNKNOWN})
-            else:
+            if vector is None:
                 rows.append(Exclusion(whose.participant, whose.session, VALUE, f"no embedding '{label}'{fault}"))
             vectors.append(vector)
             for path, facts in about.items():
