@@ -106,11 +106,13 @@ def test_test_people_do_not_touch_a_learned_filter(learned, monkeypatch):
 TOLERANCE = 1e-10
 
 
+def family_of(edges, keep=True):
+    return PowerFamily(AveragedEdges(edges, [[i] for i in range(len(edges))]), choose(), keep=keep)
+
+
 @pytest.fixture(scope="module", params=[True, False], ids=["kept", "computed again"])
 def family(request):
-    cohort = weak_mode_cohort(n_people=10)
-    connectivity = AveragedEdges(cohort.edges, [[i] for i in range(10)])
-    return PowerFamily(connectivity, choose(), keep=request.param)
+    return family_of(weak_mode_cohort(n_people=10).edges, request.param)
 
 
 def test_all_modes_are_fc_power_and_single_modes_add_up_to_it(family):
@@ -136,23 +138,12 @@ def test_profile_has_the_numbers_of_the_paper():
     assert profile(np.array([2.0, 1.0, 0.5]), TOLERANCE)[0] == 10
 
 
-@pytest.fixture(scope="module")
-def golden(shared):
-    with np.load(shared / "golden/transforms/transforms_golden.npz") as arrays:
-        return dict(arrays)
-
-
-def make_family(connectomes):
-    edges = vectorise_edges(connectomes, weighted=False)
-    return PowerFamily(AveragedEdges(edges, [[i] for i in range(len(edges))]), choose(), keep=True)
-
-
 @pytest.mark.parametrize(
     ("metric", "key"),
     [("euclidean", "euclid"), ("log_euclidean", "logeuclid"), ("cholesky", "chol"), ("log_cholesky", "logchol")],
 )
 def test_distances_agree_with_pyriemann(golden, metric, key):
-    family = make_family(golden["corr"])
+    family = family_of(vectorise_edges(golden["corr"], weighted=False))
     distances = np.sqrt(squared_distances(metric, family, choose()))
     np.testing.assert_allclose(distances, golden[f"pyriemann_pairdist_{key}"], rtol=1e-7, atol=1e-6)
 

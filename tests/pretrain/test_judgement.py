@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy import stats
 
+from fcpower_bids.core.alignment import kernel_alignment
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.pretrain.engine import EVALUATION, draw_batch
@@ -134,6 +135,11 @@ def test_the_model_beats_random_weights_on_unseen_people(run):
 
 def test_every_number_follows_from_the_tables_of_the_user(run, referee):
     found = read(run)
+    (K,) = referee.kernels["model"]
+    for debiased in (False, True):
+        aligned = kernel_alignment(K, referee.teacher, debiased)
+        assert aligned == pytest.approx(cka(K, referee.teacher, debiased), abs=1e-12)
+        assert kernel_alignment(K, 3 * K + 7, debiased) == pytest.approx(1, abs=1e-12)
     for name, kernels in referee.kernels.items():
         expected = {
             "cka": np.mean([cka(K, referee.teacher, False) for K in kernels]),
