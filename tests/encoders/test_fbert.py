@@ -138,12 +138,43 @@ def test_missing_and_unexpected_keys_are_all_named(checkpoint):
     assert "not finite: encoder.layers.0.norm2.bias" in message
 
 
-@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"\xff" * 64 + b[64:]])
-def test_damaged_weights_are_named(checkpoint, damage):
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda b: b[: len(b) // 2], r"model\.safetensors is damaged.*again"),
+        (lambda b: b"\xff" * 64 + b[64:], r"model\.safetensors is damaged.*again"),
+        (lambda b: b[:-4] + bytes([b[-4] ^ 1]) + b[-3:], "tensors are not those that were written"),
+    ],
+)
+def test_damaged_weights_are_named(checkpoint, damage, message):
+    """The last is the least bit of one number: it stays finite and near."""
     path = checkpoint / "model.safetensors"
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(CheckpointError, match=r"model\.safetensors is damaged.*again"):
+    with pytest.raises(CheckpointError, match=message):
         load_encoder("fbert", checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"d": "8"}, "describes an impossible model: .*d must be a whole number"),
+        ({"d": 10**9}, "describes an impossible model: .*parameters"),
+        ({"licence": "CC-BY-4.0"}, r"not as it was written.*remove its entry 'proof'"),
+        ({"licence": "CC-BY-4.0", "proof": None}, "has no proof of its weights"),
+    ],
+)
+def test_a_changed_configuration_is_refused_and_may_be_meant(checkpoint, change, message):
+    path = checkpoint / "config.json"
+    facts = json.loads(path.read_text()) | change
+    path.write_text(json.dumps({key: value for key, value in facts.items() if value is not None or key != "proof"}))
+    with pytest.raises(CheckpointError, match=message):
+        load_encoder("fbert", checkpoint)
+    if "proof" in change:
+        (checkpoint / "facts.json").write_text("{}")  # which states nothing
+        with pytest.raises(CheckpointError, match=message):
+            load_encoder("fbert", checkpoint)
+        (checkpoint / "facts.json").write_text(json.dumps({"heads": facts["heads"]}))
+        assert load_encoder("fbert", checkpoint).provenance()["licence"] == "CC-BY-4.0"
 
 
 def test_hub_id_and_revision_are_passed_on(monkeypatch, checkpoint, recordings):
