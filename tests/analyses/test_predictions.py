@@ -246,25 +246,18 @@ def test_families_are_the_unit_of_identification(size, tmp_path):
     pd.testing.assert_series_equal(errors, others.loc[errors.index], check_names=False)
 
 
-def fewer_parcels(cohort, n_parcels):
-    """The cohort seen through its first parcels only."""
-    cut = [rebuild_matrix(row, 1.0, weighted=False)[:n_parcels, :n_parcels] for row in np.asarray(cohort.edges)]
-    edges = np.stack([vectorise_edges(each, weighted=False) for each in cut])
-    return cohort_of(
-        edges,
-        cohort.scans[["participant_id", "session", "seconds", "mean_fd", "n_runs"]].to_numpy().tolist(),
-        cohort.phenotypes,
-    )
-
-
 @pytest.fixture(scope="module")
 def cohorts(cohort):
     """All parcels; a quarter of them; and noise with two people fewer."""
-    whole = dataclasses.replace(cohort, series=())
+    first = len(cohort.parcels) // 4
+    cut = rebuild_matrix(np.asarray(cohort.edges), 1.0, weighted=False)[:, :first, :first]
     noise = np.tanh(np.random.default_rng(0).normal(0, 0.3, (len(cohort.scans) - 4, 66)))
-    rows = cohort.scans.iloc[4:][["participant_id", "session", "seconds", "mean_fd", "n_runs"]].to_numpy().tolist()
-    few = fewer_parcels(cohort, len(cohort.parcels) // 4)
-    return {"whole": whole, "part": few, "noise": cohort_of(noise, rows, cohort.phenotypes)}
+    rows = cohort.scans[["participant_id", "session", "seconds", "mean_fd", "n_runs"]].to_numpy().tolist()
+    return {
+        "whole": dataclasses.replace(cohort, series=()),
+        "part": cohort_of(vectorise_edges(cut, weighted=False), rows, cohort.phenotypes),
+        "noise": cohort_of(noise, rows[4:], cohort.phenotypes),
+    }
 
 
 @pytest.fixture(scope="module")

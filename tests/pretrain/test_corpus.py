@@ -29,6 +29,7 @@ from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.store import beside
 from tests.pretrain.conftest import NAMES, as_sources, made_recordings
 from tests.pretrain.outputs import HERE, PACKED, in_child, plant_outputs, read_log, run_pretrain, write_public
+from tests.referee import power_edges
 
 
 def packed_table(folder) -> pd.DataFrame:
@@ -42,12 +43,6 @@ def packed_series(folder) -> dict[str, np.ndarray]:
     return {name: series[row["offset"] : row["offset"] + row["T"]] for name, row in packed_table(folder).iterrows()}
 
 
-def fc_power(series: np.ndarray, alpha: float) -> np.ndarray:
-    """Off-diagonal entries of the power of the correlation matrix, for a matrix of full rank."""
-    values, vectors = np.linalg.eigh(np.corrcoef(series.T))
-    return ((vectors * values**alpha) @ vectors.T)[np.triu_indices(series.shape[1], 1)]
-
-
 def test_packed_series_are_the_written_tables_and_the_teacher_is_theirs(tmp_path, tables):
     packed = packed_series(tmp_path)
     assert packed.keys() == tables.keys()
@@ -58,7 +53,7 @@ def test_packed_series_are_the_written_tables_and_the_teacher_is_theirs(tmp_path
     vectors = load_file(tmp_path / "out" / "corpus" / "teacher-00000.safetensors")["vectors"]
     kernel = load_file(tmp_path / "out" / "corpus" / "teacher_kernel.safetensors")["kernel"]
     positions = packed_table(tmp_path)["position"]
-    edges = {name: fc_power(series, 0.35) for name, series in packed.items()}
+    edges = {name: power_edges(series, 0.35) for name, series in packed.items()}
     for name in tables:
         assert np.corrcoef(edges[name], vectors[positions[name]])[0, 1] > 0.9999
     np.testing.assert_allclose(kernel, np.corrcoef([edges[name] for name in positions.index]), rtol=0, atol=2e-3)

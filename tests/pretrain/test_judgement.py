@@ -18,6 +18,7 @@ from fcpower_bids.pretrain.judgement import CONFIRM, SELECT, TRAIN, split_famili
 from tests.command import main
 from tests.pretrain.conftest import made_recordings
 from tests.pretrain.outputs import QUICK, main_with_checkpoints, plant_outputs
+from tests.referee import power_edges
 
 JUDGED = True
 WINDOW, SHARE = 20, 0.4
@@ -55,8 +56,7 @@ def facts_of(out) -> dict:
 
 
 def edges_of(series: np.ndarray, alpha: float = 1.0) -> np.ndarray:
-    values, vectors = np.linalg.eigh(np.corrcoef(series.T))
-    edges = ((vectors * np.maximum(values, 0) ** alpha) @ vectors.T)[np.triu_indices(series.shape[1], 1)]
+    edges = power_edges(series, alpha)
     edges = edges - edges.mean()
     return edges / np.linalg.norm(edges)
 

@@ -10,10 +10,9 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.linear_model import Ridge
-from sklearn.preprocessing import StandardScaler
 
 from fcpower_bids.core.folds import replicated_folds
+from fcpower_bids.core.targets import fixed_target
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import find_in_training
 from fcpower_bids.encoders.fbert import FBert, FBertConfig
@@ -31,6 +30,7 @@ from fcpower_bids.pretrain.judgement import (
 from tests.command import main
 from tests.pretrain.conftest import NAMES, made_recordings
 from tests.pretrain.outputs import plant_outputs, read_log, run_pretrain
+from tests.referee import linear, nested
 
 
 def test_no_family_is_on_two_sides():
@@ -217,16 +217,9 @@ def probe_of(features, target, names) -> float:
     """Nested cross-validation by scikit-learn; the inner folds are scaled as the outer training people."""
     folds = replicated_folds(len(features), 10, 5, REPEATS, families=names)
     predicted = np.zeros((REPEATS, len(features)))
-    for fold in folds:
-        x = StandardScaler().fit(features[fold.train]).transform(features)
-        copies = np.repeat(target[:, None], len(PENALTIES), axis=1)  # scikit-learn takes a penalty per target
-        inner = np.zeros(copies.shape)
-        for rows in fold.inner:
-            others = np.setdiff1d(fold.train, rows)
-            inner[rows] = Ridge(PENALTIES).fit(x[others], copies[others]).predict(x[rows])
-        scores = [np.corrcoef(guess, target[fold.train])[0, 1] for guess in inner[fold.train].T]
-        best = Ridge(PENALTIES[int(np.argmax(scores))]).fit(x[fold.train], target[fold.train])
-        predicted[fold.repeat, fold.test] = best.predict(x[fold.test])
+    expected = nested(lambda train: linear(features, train), fixed_target(target[:, None]), folds, PENALTIES)
+    for fold, (_, scores, _) in zip(folds, expected, strict=True):
+        predicted[fold.repeat, fold.test] = scores
     return float(np.mean([np.corrcoef(one, target)[0, 1] for one in predicted]))
 
 
