@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from itertools import product
 
 import numpy as np
@@ -17,12 +16,11 @@ from sklearn.metrics import roc_auc_score
 from fcpower_bids.analyses.baselines import BUDGET, choose_permutations
 from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.analyses.features import AveragedEdges
-from fcpower_bids.analyses.prediction import analyse_prediction
 from fcpower_bids.analyses.study import open_study
 from fcpower_bids.core.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.identification import identify
 from fcpower_bids.core.targets import permuted_rows
-from tests.analyses.cohorts import choose, cohort_of, demo_cohort, single_session
+from tests.analyses.cohorts import choose, cohort_of, single_session
 from tests.analyses.conftest import TARGETS
 from tests.cases.cohorts import group, read, write_table
 from tests.referee import ridge
@@ -117,35 +115,6 @@ def test_the_budget_is_shared_by_the_targets(n_targets, number):
     found = number_of(n_targets)
     assert found[0] == number
     assert number * n_targets <= BUDGET
-
-
-PUBLISHED = {
-    "paper": ("d6b41a6bfe74c41f", (0.123888, -0.118076, 0.672982, 0.037573), {0.001: 18, 1.0: 1, 0.1: 1}),
-    "cbig": (
-        "80d982e1c3a5b861",
-        (0.144051, 0.05086, 0.814844, 0.061715),
-        {0.0: 8, 20.0: 5, 0.7: 2, 10.0: 1, 1.5: 1, 15.0: 1, 1.0: 1, 0.4: 1},
-    ),
-}
-"""Digest of ``folds``, pooled r of two targets under FC and FC^0.35, and how often each penalty was selected."""
-
-
-@pytest.fixture(scope="module")
-def thirty():
-    return dataclasses.replace(demo_cohort(30), series=())
-
-
-@pytest.mark.parametrize("preset", PUBLISHED)
-def test_published_protocols_do_not_change(thirty, preset):
-    digest, scores, penalties = PUBLISHED[preset]
-    choices = {"targets": ("planted_score", "null_score"), "repeats": 1, "folds": 5, "inner_folds": 4}
-    covariates = ("age", "sex") if preset == "cbig" else ()
-    tables = analyse_prediction(thirty, choose(preset=preset, covariates=covariates, **choices))
-    folds = tables["folds"].frame.to_csv(index=False).encode()
-    assert hashlib.sha256(folds).hexdigest()[:16] == digest
-    np.testing.assert_allclose(tables["prediction_pooled"].frame["r"], scores, rtol=0, atol=1e-6)
-    assert tables["prediction"].frame["penalty"].value_counts().to_dict() == penalties
-    assert "null" not in tables
 
 
 FULL, WINDOW, NOISE = "embedding:full", "embedding:window", "embedding:noise"
