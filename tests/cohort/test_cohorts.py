@@ -9,16 +9,10 @@ import pytest
 from fcpower_bids.cohort.assembly import load_cohort
 from fcpower_bids.cohort.people import match_ids
 from fcpower_bids.cohort.phenotype_columns import measure_sets
-from fcpower_bids.core.connectome import pearson_connectivity
-from fcpower_bids.core.edges import vectorise_edges
 from tests.cases.cohorts import group, write_series, write_table
 from tests.command import main
 from tests.planting.participant_outputs import PARCELS, add_output, make_outputs, series_of, write_participants
 from tests.planting.planted import Planted, make_cohort
-
-
-def edges_of(series):
-    return vectorise_edges(pearson_connectivity(series), weighted=False)
 
 
 def rows_of(cohort, what):
@@ -113,11 +107,7 @@ def test_a_label_without_its_zero_is_answered_with_those_that_there_are(listed, 
 
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--repeats", "1", "--analyses", "prediction"]
-
-
 QUICK += ["--representations", "fc", "--permutations", "19"]
-
-
 HAS = ("Flanker_Unadj", "PMAT24_A_CR", "Odor_Unadj", "IST_fluid", "IST_memory")
 
 

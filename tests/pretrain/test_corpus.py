@@ -228,11 +228,6 @@ def test_families_are_those_of_the_tables_that_are_named_too(tmp_path, tables, p
         assert packed["family"].tolist() == [houses[person] for person in people]
 
 
-def series(length: int, parcels: int = 20, seed: int = 0) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    return rng.standard_normal((length, parcels)) @ rng.standard_normal((parcels, parcels))
-
-
 def test_kernel_of_real_recordings(shared):
     """Both ways of decomposing agree on band-passed scans (rank about 130 of 400)."""
     stored = np.load(shared / "data" / "stages" / "timeseries.npz")
