@@ -86,14 +86,6 @@ def test_equal_columns_merge_and_unequal_ones_are_kept_for_the_one_who_uses_them
     assert re.search(r"participants\.tsv and .*x\.tsv: sub-02 has F in one and M in the other", found.conflicts["sex"])
 
 
-def test_a_level_written_in_two_ways_is_named(tmp_path):
-    put(tmp_path / "participants.tsv", "participant_id\tsex\n1\tF\n2\tf\n3\tM\n4\tm\n")
-    choices = Settings(tmp_path, tmp_path / "out", "group").changed(covariates=("sex",))
-    found = load_phenotypes(choices, {})
-    with pytest.raises(DatasetError, match=r"'sex' writes one level in several ways \(F, M, f, m\)"):
-        resolve_columns(found, found.frame, choices.group)
-
-
 def test_a_code_of_a_column_that_no_table_has_is_refused(tmp_path):
     put(tmp_path / "participants.tsv", "participant_id\tage\nsub-01\t0\nsub-02\t30\n")
     assert load(tmp_path, missing_values=("age=0", "-5")).frame["age"].isna().tolist() == [True, False]
@@ -135,6 +127,7 @@ FRAME = pd.DataFrame(
         "age": [20.0, 30.0, 40.0, 50.0],
         "score": [1.0, np.nan, 3.0, 4.0],
         "sex": ["M", "F", "M", np.nan],
+        "level": ["F", "f", "M", "m"],
         "hand": ["left", "right", "both", "left"],
         "site": ["x", "x", "y", "y"],
         "family_id": ["1", "1", "2", "3"],
@@ -176,6 +169,7 @@ def test_targets_default_to_the_numeric_columns_that_vary_and_have_no_other_role
         ({"targets": ("g=age,tiny",)}, r"'tiny' cannot be computed with: .* 4e-310"),
         ({"targets": ("rounded",)}, r"'rounded' cannot be computed with: .* 1e\+09"),
         ({"targets": ("rare",)}, r"'rare' has two values, and sub-2 alone has one of them \(1.0\)"),
+        ({"covariates": ("level",)}, r"'level' writes one level in several ways \(F, M, f, m\)"),
         ({"targets": ("age",), "covariates": ("age",)}, r"'age' is both target and covariate"),
     ],
 )

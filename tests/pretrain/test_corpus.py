@@ -333,9 +333,8 @@ def test_who_may_read_a_pack_follows_from_the_umask(tmp_path):
     assert modes == {oct(0o640)}
 
 
+@pytest.mark.usefixtures("written")
 def test_nobody_trains_where_everyone_is_rejected(tmp_path, capsys):
-    plant_outputs(tmp_path, made_recordings())
-    assert run_pretrain(tmp_path, quick=PACKED) == 0
     rows = [f"sub-{number:02d}\tmoved" for number in range(16)]
     (tmp_path / "out" / "exclude.tsv").write_text("\n".join(["participant_id\treason", *rows, ""]))
     for steps in ("0", "4"):
@@ -344,18 +343,13 @@ def test_nobody_trains_where_everyone_is_rejected(tmp_path, capsys):
     assert not (tmp_path / "out" / "encoder").exists()
 
 
-@pytest.mark.parametrize("public", [False, True])
-def test_choices_of_the_packing_are_refused_where_nothing_is_packed(tmp_path, capsys, public):
-    plant_outputs(tmp_path, made_recordings())
-    corpus = tmp_path / "corpus"
-    assert run_pretrain(tmp_path, "--corpus", corpus, quick=PACKED) == 0
-    if public:
-        write_public(corpus, corpus := tmp_path / "public")
+@pytest.mark.parametrize("name", ["out/corpus", "public"])
+def test_choices_of_the_packing_are_refused_where_nothing_is_packed(written, capsys, name):
     of_packing = ("--participant-label 01", "--alpha 0.5", "--atlas Schaefer100", "--family-column family")
-    for given in (*of_packing, *["-d list=nowhere.tsv"] * public):
-        assert run_pretrain(tmp_path, "--corpus", corpus, *given.split(), out="empty") == 2
+    for given in (*of_packing, *["-d list=nowhere.tsv"] * (name == "public")):
+        assert run_pretrain(written, "--corpus", written / name, *given.split(), out="empty") == 2
         assert "is of the packing" in capsys.readouterr().err
-    assert not list((tmp_path / "empty").glob("logs/settings*"))
+    assert not list((written / "empty").glob("logs/settings*"))
 
 
 def test_two_datasets_that_are_packed_into_one_corpus_at_once_are_both_there(tmp_path):
