@@ -321,12 +321,6 @@ CELLS = [(0.0, 6), (0.95, 1)]
 """How much of their ages is in the connectomes of forty people, and at how many sites they were scanned."""
 
 
-@pytest.fixture(scope="module")
-def cohort(tmp_path_factory):
-    """Forty people of whose ages most is in their connectomes, and five new ones."""
-    return make_cohort(tmp_path_factory.mktemp("planted"), 0.95, new=5)
-
-
 @pytest.mark.parametrize(("share", "sites"), CELLS)
 def test_a_model_is_saved_and_used_where_the_test_finds_skill_and_refused_where_not(
     tmp_path, capsys, monkeypatch, share, sites
@@ -354,7 +348,12 @@ def test_a_model_is_saved_and_used_where_the_test_finds_skill_and_refused_where_
     assert len(list((root / "new").glob("*.html"))) == (5 if found else 0)
 
 
-def test_what_is_known_without_a_scan_is_set_beside_the_model(cohort):
+def test_what_is_known_without_a_scan_is_set_beside_the_model(tmp_path, capsys):
+    cohort = make_cohort(tmp_path, 0.95)
+    assert group(cohort, "--name", "untested", permutations=0) == 3
+    told = capsys.readouterr().err
+    assert "Whether this model does better than guessing the average age was not tested" in told
+    assert "--permutations 1000" in told
     assert group(cohort) == 0
     (model,) = models(cohort)
     skill = json.loads((model / "model.json").read_text())["Skill"]
@@ -366,13 +365,6 @@ def test_what_is_known_without_a_scan_is_set_beside_the_model(cohort):
     assert say_added(skill) == []
     (said,) = say_added({"Added": {"over": "sex alone", "alone": 0.2, "together": 0.21, "p": 0.4, "adds": False}})
     assert "adds nothing that was shown: sex alone 0.20, with it 0.21" in said
-
-
-def test_a_model_that_was_not_tested_is_refused_with_the_remedy(cohort, capsys):
-    assert group(cohort, "--name", "untested", permutations=0) == 3
-    told = capsys.readouterr().err
-    assert "Whether this model does better than guessing the average age was not tested" in told
-    assert "--permutations 1000" in told
 
 
 def test_an_error_above_that_of_the_guess_is_no_skill_whatever_the_test_found():
