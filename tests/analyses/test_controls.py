@@ -67,7 +67,7 @@ def test_the_correction_counts_controls_that_ask_the_same_question(tables):
 
 def test_distances_of_rank_deficient_connectomes_are_refused_and_the_rest_goes_on():
     cohort = weak_mode_cohort(n_people=30, n_parcels=24, n_volumes=80)
-    edges = np.stack([_edges_of_few_volumes(run()[0]) for run in cohort.series])
+    edges = np.stack([np.corrcoef(run()[0][:20].T)[np.triu_indices(24, 1)] for run in cohort.series])
     short = dataclasses.replace(cohort, edges=edges, series=())
     frame = ANALYSES["spectral_controls"](short, choose(targets=("weak",), repeats=1, folds=3))
     scores = frame["spectral_controls"].frame.set_index("representation")
@@ -76,10 +76,6 @@ def test_distances_of_rank_deficient_connectomes_are_refused_and_the_rest_goes_o
     assert set(refused.index) == {*full_rank, "mode_20"}
     assert refused.loc[full_rank, "reason"].str.contains("rank-deficient").all()
     assert "constant" in refused.loc["mode_20", "reason"]
-
-
-def _edges_of_few_volumes(series):
-    return np.corrcoef(series[:20].T)[np.triu_indices(24, 1)]
 
 
 @pytest.fixture(scope="module")

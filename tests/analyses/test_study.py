@@ -155,21 +155,11 @@ def outcome(looks, name, few, **choices):
         return None, str(error)
 
 
-def bare(few, rows):
-    return dataclasses.replace(
-        few,
-        scans=few.scans.iloc[rows].reset_index(drop=True),
-        edges=few.edges[rows],
-        series=tuple(few.series[row] for row in rows),
-        repetition_times=tuple(few.repetition_times[row] for row in rows),
-    )
-
-
 NO_PHENOTYPES = pd.DataFrame(index=pd.Index([], name="participant_id"))
 PLANTED = {
-    "no scan": lambda few: (bare(few, np.arange(0)), {}),
-    "one session": lambda few: (bare(few, np.arange(0, len(few.scans), 2)), {}),
-    "three people": lambda few: (bare(few, np.arange(6)), {}),
+    "no scan": lambda few: (few.keep(np.arange(0)), {}),
+    "one session": lambda few: (few.keep(np.arange(0, len(few.scans), 2)), {}),
+    "three people": lambda few: (few.keep(np.arange(6)), {}),
     "no phenotypes": lambda few: (dataclasses.replace(few, phenotypes=NO_PHENOTYPES), {"targets": ()}),
     "no motion": lambda few: (dataclasses.replace(few, scans=few.scans.assign(mean_fd=np.nan)), {}),
     "an unknown target": lambda few: (few, {"targets": ("weight",)}),

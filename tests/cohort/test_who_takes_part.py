@@ -189,9 +189,9 @@ def test_a_table_of_strangers_is_blamed_for_their_names_and_not_for_the_column()
 SETTINGS = Settings(Path("bids"), Path("out"), "group").changed(min_time=60.0)
 
 
-def tree(out: Path, *names: str) -> tuple[Connectome, ...]:
+def add(out: Path, *names: str, **choices) -> tuple[Connectome, ...]:
     for number, name in enumerate(names):
-        add_output(out, name, series_of(number))
+        add_output(out, name, series_of(number), **choices)
     return tuple(list_connectomes(out))
 
 
@@ -270,7 +270,7 @@ def test_nothing_is_missing_among_what_is_kept_and_every_loss_has_a_row(missing)
 
 
 def test_a_named_recording_is_meant_alone_and_only_what_is_rejected_is_left_out(tmp_path):
-    found = tree(tmp_path / "out", "sub-01_acq-a", "sub-01_acq-b", "sub-02", "sub-03")
+    found = add(tmp_path / "out", "sub-01_acq-a", "sub-01_acq-b", "sub-02", "sub-03")
     names = [one.recording for one in found]
     path = tmp_path / "exclude.tsv"
     rows = [("01", names[0], "reject", "ghosts"), ("02", names[2], "doubt", "n/a"), ("03", names[3], "accept", "n/a")]
@@ -286,7 +286,7 @@ def test_a_named_recording_is_meant_alone_and_only_what_is_rejected_is_left_out(
 
 
 def test_older_files_damaged_states_and_lost_files_do_not_take_part_and_are_named(tmp_path):
-    found = tree(tmp_path, *(f"sub-{number:02d}" for number in (1, 2, 3, 6, 7)))
+    found = add(tmp_path, *(f"sub-{number:02d}" for number in (1, 2, 3, 6, 7)))
     for one in found[2:]:
         write_status(tmp_path, Status(one.recording, DONE, outputs=(str(one.path.relative_to(tmp_path)),)))
     write_status(tmp_path, Status(recording("sub-01").name, EXCLUDED, "clean", "Too short."))
@@ -348,11 +348,6 @@ def choose(out: Path, **choices):
     settings = Settings(out / "bids", out, "group").changed(**choices)
     chosen, notes = choose_connectomes(list_connectomes(out), settings)
     return [one.recording.replace("_space-MNI152NLin2009cAsym", "") for one in chosen], notes
-
-
-def add(out: Path, *names: str, **choices):
-    for number, name in enumerate(names):
-        add_output(out, name, series_of(number), **choices)
 
 
 def test_one_atlas_needs_no_choice_and_several_do(tmp_path):
