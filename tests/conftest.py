@@ -19,6 +19,7 @@ os.fsync = lambda handle: None  # no power fails here; waiting for the disk was 
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
+import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
 from fcpower_bids.demo import DemoDesign, make_dataset  # noqa: E402
@@ -42,6 +43,13 @@ def shared() -> Path:
     if not (REFERENCE_DATA / "golden").is_dir():
         pytest.skip(f"the reference data folder {REFERENCE_DATA} is not there (set FCPOWER_SHARED to point to one)")
     return REFERENCE_DATA
+
+
+@pytest.fixture(scope="session")
+def golden(shared) -> dict[str, np.ndarray]:
+    """Connectomes, and what pyriemann, nilearn, scikit-learn, tensorly and scipy make of them."""
+    with np.load(shared / "golden/transforms/transforms_golden.npz") as arrays:
+        return dict(arrays)
 
 
 def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Any]) -> tuple[Path, Any]:

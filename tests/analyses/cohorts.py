@@ -66,16 +66,14 @@ def cohort_of(edges, rows, phenotypes, series=(), **more) -> Cohort:
 
 def single_session(features_rng, n_people, n_parcels=8, **columns) -> Cohort:
     """One random scan per person and the given phenotypes."""
-    edges = np.stack(
-        [
-            vectorise_edges(pearson_connectivity(features_rng.standard_normal((30, n_parcels))), weighted=False)
-            for _ in range(n_people)
-        ]
-    )
-    names = [f"sub-{number:03d}" for number in range(n_people)]
-    return cohort_of(
-        edges, [(name, "n/a", 300.0, 0.1, 1) for name in names], pd.DataFrame(columns, index=pd.Index(names))
-    )
+    series = features_rng.standard_normal((n_people, 30, n_parcels))
+    return one_scan_each(np.stack([pearson_connectivity(each) for each in series]), columns)
+
+
+def one_scan_each(connectomes, columns, series=()) -> Cohort:
+    names = [f"sub-{number:03d}" for number in range(len(connectomes))]
+    rows, table = [(name, "n/a", 300.0, 0.1, 1) for name in names], pd.DataFrame(columns, index=pd.Index(names))
+    return cohort_of(vectorise_edges(connectomes, weighted=False), rows, table, series)
 
 
 # A cohort of full rank whose phenotype turns weak modes, while strong modes differ between people for no reason.
@@ -92,10 +90,7 @@ def weak_mode_cohort(n_people=90, n_parcels=16, n_volumes=0, seed=0):
     weak = rng.standard_normal(n_people)
     connectomes = np.stack([_draw(rng, basis, angle) for angle in 0.35 * weak])
     series = [_series_of(rng, each, n_volumes) for each in connectomes] if n_volumes else ()
-    names = [f"sub-{number:03d}" for number in range(n_people)]
-    table = pd.DataFrame({"weak": weak, "noise": rng.standard_normal(n_people)}, index=pd.Index(names))
-    rows = [(name, "n/a", 300.0, 0.1, 1) for name in names]
-    return cohort_of(vectorise_edges(connectomes, weighted=False), rows, table, series)
+    return one_scan_each(connectomes, {"weak": weak, "noise": rng.standard_normal(n_people)}, series)
 
 
 def _draw(rng, basis, angle):

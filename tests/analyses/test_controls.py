@@ -67,7 +67,7 @@ def test_the_correction_counts_controls_that_ask_the_same_question(tables):
 
 def test_distances_of_rank_deficient_connectomes_are_refused_and_the_rest_goes_on():
     cohort = weak_mode_cohort(n_people=30, n_parcels=24, n_volumes=80)
-    edges = np.stack([_edges_of_few_volumes(run()[0]) for run in cohort.series])
+    edges = np.stack([np.corrcoef(run()[0][:20].T)[np.triu_indices(24, 1)] for run in cohort.series])
     short = dataclasses.replace(cohort, edges=edges, series=())
     frame = ANALYSES["spectral_controls"](short, choose(targets=("weak",), repeats=1, folds=3))
     scores = frame["spectral_controls"].frame.set_index("representation")
@@ -76,10 +76,6 @@ def test_distances_of_rank_deficient_connectomes_are_refused_and_the_rest_goes_o
     assert set(refused.index) == {*full_rank, "mode_20"}
     assert refused.loc[full_rank, "reason"].str.contains("rank-deficient").all()
     assert "constant" in refused.loc["mode_20", "reason"]
-
-
-def _edges_of_few_volumes(series):
-    return np.corrcoef(series[:20].T)[np.triu_indices(24, 1)]
 
 
 @pytest.fixture(scope="module")
@@ -106,11 +102,13 @@ def test_test_people_do_not_touch_a_learned_filter(learned, monkeypatch):
 TOLERANCE = 1e-10
 
 
+def family_of(edges, keep=True):
+    return PowerFamily(AveragedEdges(edges, [[i] for i in range(len(edges))]), choose(), keep=keep)
+
+
 @pytest.fixture(scope="module", params=[True, False], ids=["kept", "computed again"])
 def family(request):
-    cohort = weak_mode_cohort(n_people=10)
-    connectivity = AveragedEdges(cohort.edges, [[i] for i in range(10)])
-    return PowerFamily(connectivity, choose(), keep=request.param)
+    return family_of(weak_mode_cohort(n_people=10).edges, request.param)
 
 
 def test_all_modes_are_fc_power_and_single_modes_add_up_to_it(family):
@@ -136,23 +134,12 @@ def test_profile_has_the_numbers_of_the_paper():
     assert profile(np.array([2.0, 1.0, 0.5]), TOLERANCE)[0] == 10
 
 
-@pytest.fixture(scope="module")
-def golden(shared):
-    with np.load(shared / "golden/transforms/transforms_golden.npz") as arrays:
-        return dict(arrays)
-
-
-def make_family(connectomes):
-    edges = vectorise_edges(connectomes, weighted=False)
-    return PowerFamily(AveragedEdges(edges, [[i] for i in range(len(edges))]), choose(), keep=True)
-
-
 @pytest.mark.parametrize(
     ("metric", "key"),
     [("euclidean", "euclid"), ("log_euclidean", "logeuclid"), ("cholesky", "chol"), ("log_cholesky", "logchol")],
 )
 def test_distances_agree_with_pyriemann(golden, metric, key):
-    family = make_family(golden["corr"])
+    family = family_of(vectorise_edges(golden["corr"], weighted=False))
     distances = np.sqrt(squared_distances(metric, family, choose()))
     np.testing.assert_allclose(distances, golden[f"pyriemann_pairdist_{key}"], rtol=1e-7, atol=1e-6)
 

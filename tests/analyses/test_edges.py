@@ -98,7 +98,8 @@ def welch(edges, target, motion, order=slice(None)):
     tested, edges = tested / length, edges / size
     hat = np.einsum("ij,ji->i", design, np.linalg.pinv(design)) + tested**2
     if len(classes) > 2:
-        return student(edges, tested[order], design[order], size, length)
+        slope, t, df, deviation = least_squares(np.column_stack([design, tested])[order], edges)
+        return slope * size / length, t, df, deviation * size
     df = np.array([(1 - hat)[target == one].sum() for one in classes])
     slope, squares = squares_left(edges, tested, target)
     own, ratio = shrunk(squares, df)
@@ -121,13 +122,13 @@ def welch(edges, target, motion, order=slice(None)):
     return slope * size / length, slope / np.sqrt(variance), freedom, np.sqrt((1 - slope**2) / (PEOPLE - 3)) * size
 
 
-def student(edges, tested, design, size, length):
-    """The same with one variance."""
-    slope = tested @ edges
-    left = edges - np.outer(tested, slope)
-    left -= design @ np.linalg.lstsq(design, left, rcond=None)[0]
-    deviation = np.sqrt((left**2).sum(axis=0) / (PEOPLE - 3))
-    return slope * size / length, slope / deviation, np.full(slope.shape, PEOPLE - 3.0), deviation * size
+def least_squares(design, edges):
+    """Slope, t, degrees of freedom and residual standard deviation of the last column of a design, edge by edge."""
+    weights = np.linalg.lstsq(design, edges, rcond=None)[0]
+    df = float(len(design) - np.linalg.matrix_rank(design))
+    deviation = np.sqrt(((edges - design @ weights) ** 2).sum(axis=0) / df)
+    t = weights[-1] / deviation / np.sqrt(np.linalg.inv(design.T @ design)[-1, -1])
+    return weights[-1], t, np.full(t.shape, df), deviation
 
 
 def squares_left(edges, tested, target):
@@ -292,15 +293,6 @@ def data():
     return target, covariates, sites, edges
 
 
-def least_squares_t(design, edges):
-    """t of the last column of a design, edge by edge."""
-    weights = np.linalg.lstsq(design, edges, rcond=None)[0]
-    left = edges - design @ weights
-    df = len(design) - np.linalg.matrix_rank(design)
-    variance = (left**2).sum(axis=0) / df * np.linalg.inv(design.T @ design)[-1, -1]
-    return weights[-1] / np.sqrt(variance), df
-
-
 def designs(target, covariates, sites):
     own = np.column_stack([sites == name for name in dict.fromkeys(sites)]).astype(float)
     reduced = np.column_stack([own, covariates])
@@ -348,7 +340,7 @@ def test_permuted_t_is_that_of_freedman_and_lane(data, with_sites):
     for order, t in zip(orders, found, strict=True):
         back = np.argsort(order)
         permuted = fitted + (edges - fitted)[back]
-        np.testing.assert_allclose(t, least_squares_t(full, permuted)[0], rtol=1e-9)
+        np.testing.assert_allclose(t, least_squares(full, permuted)[1], rtol=1e-9)
 
 
 def test_an_edge_without_variation_has_no_t_and_disturbs_no_other(data):

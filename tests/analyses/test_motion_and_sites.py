@@ -13,47 +13,26 @@ from scipy import stats
 from fcpower_bids.analyses.qc_fc import analyse_qc_fc, edge_distances
 from fcpower_bids.core.connectome import eigendecompose, power_weights, spectral_map
 from fcpower_bids.core.edges import rebuild_matrix
-from fcpower_bids.core.targets import permuted_rows
-from fcpower_bids.records import Cohort
+from fcpower_bids.core.folds import Fold
+from fcpower_bids.core.targets import fixed_target, permuted_rows
 from fcpower_bids.settings import Settings
+from tests.analyses.cohorts import cohort_of
 from tests.command import main
 from tests.planting.planted import Planted, colour_scans, make_cohort
-from tests.referee import ridge
+from tests.referee import nested
 
 PARCELS = 7
 UPPER = np.triu_indices(PARCELS, 1)
 SETTINGS = Settings(Path("bids"), Path("out"), "group").changed(preset="paper", representations=("fc", "fc_power"))
 
 
-def invent_cohort(n=20, sessions=2, seed=0, motion=0.0):
-    """Invent scans; ``motion`` moves the first edge with mean FD."""
-    random = np.random.default_rng(seed)
-    fd = random.gamma(2.0, 0.1, size=n * sessions)
-    edges = []
-    for row in range(n * sessions):
-        series = random.standard_normal((60, PARCELS))
-        series[:, 1] += motion * fd[row] * series[:, 0]
-        edges.append(np.corrcoef(series.T)[UPPER])
-    scans = pd.DataFrame(
-        {
-            "participant_id": np.repeat([f"sub-{i:02d}" for i in range(n)], sessions),
-            "session": np.tile([f"ses-{i}" for i in range(sessions)], n),
-            "seconds": 120.0,
-            "mean_fd": fd,
-            "n_runs": 1,
-            "volumes": np.nan,
-            "degrees_of_freedom": np.nan,
-        }
-    )
-    names = tuple(f"parcel{i}" for i in range(PARCELS))
-    empty = pd.DataFrame(columns=["participant_id", "session", "what", "reason"])
-    return Cohort(scans, np.array(edges), names, ("A",) * PARCELS, pd.DataFrame(), empty)
-
-
-def averaged(cohort, person):
-    rows = np.flatnonzero(cohort.scans["participant_id"] == person)
-    matrices = [rebuild_matrix(cohort.edges[row], diagonal=1.0, weighted=False) for row in rows]
-    return np.mean(matrices, axis=0)
+def invent_cohort():
+    """Two noisy scans of each of twenty people."""
+    random = np.random.default_rng(0)
+    fd = random.gamma(2.0, 0.1, size=40)
+    edges = np.array([np.corrcoef(random.standard_normal((60, PARCELS)).T)[UPPER] for _ in fd])
+    rows = [(f"sub-{row // 2:02d}", f"ses-{row % 2}", 120.0, motion, 1) for row, motion in enumerate(fd)]
+    return cohort_of(edges, rows, pd.DataFrame())
 
 
 def test_every_edge_is_what_scipy_finds_for_fc_and_for_its_power():
@@ -62,14 +41,15 @@ def test_every_edge_is_what_scipy_finds_for_fc_and_for_its_power():
     table = tables["qcfc"].frame
     people = sorted(set(cohort.scans["participant_id"]))
     motion = cohort.scans.groupby("participant_id")["mean_fd"].mean()[people].to_numpy()
-    whole = [averaged(cohort, person) for person in people]
+    matrices = rebuild_matrix(cohort.edges, diagonal=1.0, weighted=False)
+    whole = [matrices[(cohort.scans["participant_id"] == person).to_numpy()].mean(axis=0) for person in people]
     power = []
     for matrix in whole:
         values, vectors = eigendecompose(matrix)
         power.append(spectral_map(values, vectors, power_weights(values, 0.35)))
     for name, matrices in (("fc", whole), ("fc_power", power)):
         own = table[table["representation"] == name]
-        assert own["parcel_a"].tolist() == [f"parcel{i}" for i in UPPER[0]]
+        assert own["parcel_a"].tolist() == [f"parcel{i:02d}" for i in UPPER[0]]
         expected = [stats.pearsonr(np.array(matrices)[:, i, j], motion) for i, j in zip(*UPPER, strict=True)]
         np.testing.assert_allclose(own["r"], [one.statistic for one in expected], atol=1e-12)
         np.testing.assert_allclose(own["p"], [one.pvalue for one in expected], atol=1e-10)
@@ -120,9 +100,7 @@ def run(cohort, name, *options, code=0):
 
 @pytest.fixture(scope="module")
 def harmonised(cohort):
-    options = ["--penalties", *PENALTIES, "--permutations", "19"]
-    run(cohort, "none", *options)
-    return run(cohort, "combat", *options, "--sites", "combat")
+    return run(cohort, "combat", "--penalties", *PENALTIES, "--permutations", "19", "--sites", "combat")
 
 
 def combat(edges, sites, train):
@@ -158,28 +136,19 @@ def test_it_is_combat_of_the_training_people_and_kernel_ridge(cohort, harmonised
     folds = folds.assign(row=folds["participant_id"].map(names.index))
     predicted = harmonised.table("predictions").set_index("participant_id")["predicted"]
     chosen = harmonised.table("prediction").set_index("fold")["penalty"]
-    target = table["score"].to_numpy()
+    splits = []
     for number, part in folds.groupby("fold"):
-        training = part[part["role"] == "train"]
-        train, test = training["row"].to_numpy(), part.loc[part["role"] == "test", "row"].to_numpy()
-        kernel = np.corrcoef(combat(edges, table["site"].to_numpy(dtype=str), train))
+        training, test = (part[part["role"] == role] for role in ("train", "test"))
+        inner = [own["row"].to_numpy() for _, own in training.groupby("inner_fold")]
+        splits.append(Fold(0, number, training["row"].to_numpy(), test["row"].to_numpy(), inner))
 
-        scores = []
-        for penalty in PENALTIES:
-            inner = [own["row"].to_numpy() for _, own in training.groupby("inner_fold")]
-            held = np.concatenate([ridge(kernel, target, np.setdiff1d(train, rows), rows, penalty) for rows in inner])
-            scores.append(np.corrcoef(held, target[np.concatenate(inner)])[0, 1])
-        best = PENALTIES[int(np.argmax(scores))]
-        assert chosen[number] == best
-        got = predicted[[names[row] for row in test]]
-        np.testing.assert_allclose(got, ridge(kernel, target, train, test, best), atol=1e-5)
+    def kernel_of(train):
+        return np.corrcoef(combat(edges, table["site"].to_numpy(dtype=str), train))
 
-
-def test_a_target_made_of_sites_is_found_without_and_not_with_it(cohort, harmonised):
-    without = Planted(cohort.root, "none").table("prediction_summary")["r_pooled_mean"].item()
-    assert without > 0.5
-    row = harmonised.table("prediction_summary").iloc[0]
-    assert row["r_pooled_mean"] < 0.25
+    expected = nested(kernel_of, fixed_target(table[["score"]].to_numpy()), splits, PENALTIES)
+    for fold, (penalty, values, _) in zip(splits, expected, strict=True):
+        assert chosen[fold.fold] == penalty
+        np.testing.assert_allclose(predicted[[names[row] for row in fold.test]], values, atol=1e-5)
 
 
 @pytest.mark.parametrize("asked", ["learning_curves", "alpha_selection"])

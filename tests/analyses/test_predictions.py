@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from itertools import product
 
 import numpy as np
@@ -17,12 +16,11 @@ from sklearn.metrics import roc_auc_score
 from fcpower_bids.analyses.baselines import BUDGET, choose_permutations
 from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.analyses.features import AveragedEdges
-from fcpower_bids.analyses.prediction import analyse_prediction
 from fcpower_bids.analyses.study import open_study
 from fcpower_bids.core.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.identification import identify
 from fcpower_bids.core.targets import permuted_rows
-from tests.analyses.cohorts import choose, cohort_of, demo_cohort, single_session
+from tests.analyses.cohorts import choose, cohort_of, single_session
 from tests.analyses.conftest import TARGETS
 from tests.cases.cohorts import group, read, write_table
 from tests.referee import ridge
@@ -98,54 +96,14 @@ def test_a_class_given_a_covariate_is_residualised_as_every_other_target():
     np.testing.assert_allclose(tables["null"].frame["score"], expected, atol=1e-8)
 
 
-PEOPLE = 20
-SHAPE = {"folds": 4, "inner_folds": 2, "repeats": 1}
-
-
-def number_of(n_targets, **choices):
-    """Permutations for so many targets."""
-    rng = np.random.default_rng(0)
-    columns = {f"t{i:03d}": rng.standard_normal(PEOPLE) for i in range(n_targets)} | {"age": np.arange(PEOPLE) ** 2.0}
-    cohort = single_session(rng, PEOPLE, **columns)
-    targets = tuple(name for name in columns if name != "age")
-    settings = choose(**({"preset": "recommended", "targets": targets} | SHAPE | choices))
-    return choose_permutations(open_study(cohort, settings))
-
-
 @pytest.mark.parametrize(("n_targets", "number"), [(1, 1000), (3, 500), (40, 50), (101, 0)])
 def test_the_budget_is_shared_by_the_targets(n_targets, number):
-    found = number_of(n_targets)
-    assert found[0] == number
+    rng = np.random.default_rng(0)
+    columns = {f"t{i:03d}": rng.standard_normal(20) for i in range(n_targets)}
+    shape = {"preset": "recommended", "folds": 4, "inner_folds": 2, "repeats": 1}
+    study = open_study(single_session(rng, 20, **columns), choose(targets=tuple(columns), **shape))
+    assert choose_permutations(study)[0] == number
     assert number * n_targets <= BUDGET
-
-
-PUBLISHED = {
-    "paper": ("d6b41a6bfe74c41f", (0.123888, -0.118076, 0.672982, 0.037573), {0.001: 18, 1.0: 1, 0.1: 1}),
-    "cbig": (
-        "80d982e1c3a5b861",
-        (0.144051, 0.05086, 0.814844, 0.061715),
-        {0.0: 8, 20.0: 5, 0.7: 2, 10.0: 1, 1.5: 1, 15.0: 1, 1.0: 1, 0.4: 1},
-    ),
-}
-"""Digest of ``folds``, pooled r of two targets under FC and FC^0.35, and how often each penalty was selected."""
-
-
-@pytest.fixture(scope="module")
-def thirty():
-    return dataclasses.replace(demo_cohort(30), series=())
-
-
-@pytest.mark.parametrize("preset", PUBLISHED)
-def test_published_protocols_do_not_change(thirty, preset):
-    digest, scores, penalties = PUBLISHED[preset]
-    choices = {"targets": ("planted_score", "null_score"), "repeats": 1, "folds": 5, "inner_folds": 4}
-    covariates = ("age", "sex") if preset == "cbig" else ()
-    tables = analyse_prediction(thirty, choose(preset=preset, covariates=covariates, **choices))
-    folds = tables["folds"].frame.to_csv(index=False).encode()
-    assert hashlib.sha256(folds).hexdigest()[:16] == digest
-    np.testing.assert_allclose(tables["prediction_pooled"].frame["r"], scores, rtol=0, atol=1e-6)
-    assert tables["prediction"].frame["penalty"].value_counts().to_dict() == penalties
-    assert "null" not in tables
 
 
 FULL, WINDOW, NOISE = "embedding:full", "embedding:window", "embedding:noise"
@@ -246,25 +204,18 @@ def test_families_are_the_unit_of_identification(size, tmp_path):
     pd.testing.assert_series_equal(errors, others.loc[errors.index], check_names=False)
 
 
-def fewer_parcels(cohort, n_parcels):
-    """The cohort seen through its first parcels only."""
-    cut = [rebuild_matrix(row, 1.0, weighted=False)[:n_parcels, :n_parcels] for row in np.asarray(cohort.edges)]
-    edges = np.stack([vectorise_edges(each, weighted=False) for each in cut])
-    return cohort_of(
-        edges,
-        cohort.scans[["participant_id", "session", "seconds", "mean_fd", "n_runs"]].to_numpy().tolist(),
-        cohort.phenotypes,
-    )
-
-
 @pytest.fixture(scope="module")
 def cohorts(cohort):
     """All parcels; a quarter of them; and noise with two people fewer."""
-    whole = dataclasses.replace(cohort, series=())
+    first = len(cohort.parcels) // 4
+    cut = rebuild_matrix(np.asarray(cohort.edges), 1.0, weighted=False)[:, :first, :first]
     noise = np.tanh(np.random.default_rng(0).normal(0, 0.3, (len(cohort.scans) - 4, 66)))
-    rows = cohort.scans.iloc[4:][["participant_id", "session", "seconds", "mean_fd", "n_runs"]].to_numpy().tolist()
-    few = fewer_parcels(cohort, len(cohort.parcels) // 4)
-    return {"whole": whole, "part": few, "noise": cohort_of(noise, rows, cohort.phenotypes)}
+    rows = cohort.scans[["participant_id", "session", "seconds", "mean_fd", "n_runs"]].to_numpy().tolist()
+    return {
+        "whole": dataclasses.replace(cohort, series=()),
+        "part": cohort_of(vectorise_edges(cut, weighted=False), rows, cohort.phenotypes),
+        "noise": cohort_of(noise, rows[4:], cohort.phenotypes),
+    }
 
 
 @pytest.fixture(scope="module")

@@ -84,26 +84,20 @@ def test_participation_ratio_and_dominance_follow_from_the_heat_trace(tables, ei
     assert means["participation_ratio"] < means["participation_ratio_power"] / 2
 
 
-def test_scaled_eigenvectors_keep_their_directions_and_change_their_lengths(tables, eigenvalues):
+def test_what_is_drawn_are_directions_that_stay_and_matrices_from_the_identity_to_fc(cohort, tables, eigenvalues):
     frame = tables["spectrum_sphere"].frame
-    raw, power = at(frame, alpha=1.0), at(frame, alpha=0.35)
+    raw, power = (at(frame, alpha=alpha).reset_index(drop=True) for alpha in (1.0, 0.35))
     np.testing.assert_allclose(raw["length"], eigenvalues.mean(axis=0), rtol=1e-8)
-    for axis in "xyz":
-        np.testing.assert_allclose(
-            raw[axis].to_numpy() / raw["length"].to_numpy(), power[axis].to_numpy() / power["length"].to_numpy()
-        )
-        np.testing.assert_allclose(((power[axis] / power["length"]) ** 2).sum(), 1, rtol=1e-10)
+    directions = [part[list("xyz")].div(part["length"], axis=0) for part in (raw, power)]
+    np.testing.assert_allclose(*directions)
+    np.testing.assert_allclose((directions[0] ** 2).sum(), 1, rtol=1e-10)
     assert (power["radius"] == power["length"].iloc[19]).all()
     assert raw["length"].max() / raw["radius"].iloc[0] > 10 * power["length"].max() / power["radius"].iloc[0]
-
-
-def test_matrices_of_one_person_go_from_the_identity_to_fc(cohort, tables):
     frame, person = tables["spectrum_matrices"].frame, tables["spectrum_matrices"].facts["Person"]
     row = list(cohort.scans["participant_id"]).index(person)
     connectome = rebuild_matrix(cohort.edges[row], diagonal=1.0, weighted=False)
-    expected = connectome / np.linalg.eigvalsh(connectome)[-1]
-    np.testing.assert_allclose(at(frame, alpha=1.0)["value"], expected[np.triu_indices(24)], atol=1e-12)
-    np.testing.assert_allclose(at(frame, alpha=0.0)["value"], np.eye(24)[np.triu_indices(24)], atol=1e-12)
+    for alpha, expected in ((1.0, connectome / np.linalg.eigvalsh(connectome)[-1]), (0.0, np.eye(24))):
+        np.testing.assert_allclose(at(frame, alpha=alpha)["value"], expected[np.triu_indices(24)], atol=1e-12)
     assert sorted(frame["alpha"].unique()) == [0.0, 0.1, 0.35, 0.6, 1.0]
 
 

@@ -143,46 +143,23 @@ def name(request, monkeypatch) -> str:
     return request.param
 
 
-def cohorts_for(name, few):
+def given_to(name, few):
     return {"one": few, "other": few} if name in OF_COHORTS else few
 
 
-def analyse(name, few, **choices):
-    return ANALYSES[name](cohorts_for(name, few), choose(**CHOICES | choices))
-
-
-def outcome(name, few, **choices):
-    """The tables, or the sentence of the refusal; any other error is a slip of the analysis."""
+def outcome(looks, name, few, **choices):
+    """What an analysis or its first look finds, or the sentence of the refusal; any other error is a slip."""
     try:
-        return analyse(name, few, **choices), ""
+        return looks[name](given_to(name, few), choose(**CHOICES | choices)), ""
     except FcPowerError as error:
-        return {}, str(error)
-
-
-def bare(few, rows):
-    return dataclasses.replace(
-        few,
-        scans=few.scans.iloc[rows].reset_index(drop=True),
-        edges=few.edges[rows],
-        series=tuple(few.series[row] for row in rows),
-        repetition_times=tuple(few.repetition_times[row] for row in rows),
-    )
-
-
-def checked(name, few, **choices):
-    """What the look before the first analysis says, in the same form."""
-    try:
-        FIRST_LOOKS[name](cohorts_for(name, few), choose(**CHOICES | choices))
-    except FcPowerError as error:
-        return str(error)
-    return ""
+        return None, str(error)
 
 
 NO_PHENOTYPES = pd.DataFrame(index=pd.Index([], name="participant_id"))
 PLANTED = {
-    "no scan": lambda few: (bare(few, np.arange(0)), {}),
-    "one session": lambda few: (bare(few, np.arange(0, len(few.scans), 2)), {}),
-    "three people": lambda few: (bare(few, np.arange(6)), {}),
+    "no scan": lambda few: (few.keep(np.arange(0)), {}),
+    "one session": lambda few: (few.keep(np.arange(0, len(few.scans), 2)), {}),
+    "three people": lambda few: (few.keep(np.arange(6)), {}),
     "no phenotypes": lambda few: (dataclasses.replace(few, phenotypes=NO_PHENOTYPES), {"targets": ()}),
     "no motion": lambda few: (dataclasses.replace(few, scans=few.scans.assign(mean_fd=np.nan)), {}),
     "an unknown target": lambda few: (few, {"targets": ("weight",)}),
@@ -194,9 +171,8 @@ PLANTED = {
 def test_the_look_before_the_first_analysis_says_what_the_analysis_would_say(few, name, fault):
     """So that nobody waits for hours for a refusal; and what is refused is refused in a sentence, by both."""
     spoilt, choices = PLANTED[fault](few)
-    early = checked(name, spoilt, **choices)
-    tables, sentence = outcome(name, spoilt, **choices)
-    assert early == sentence
+    tables, sentence = outcome(ANALYSES, name, spoilt, **choices)
+    assert outcome(FIRST_LOOKS, name, spoilt, **choices)[1] == sentence
     assert bool(tables) != bool(sentence)
     if sentence:
         assert len(sentence.split()) > 4
@@ -204,21 +180,17 @@ def test_the_look_before_the_first_analysis_says_what_the_analysis_would_say(few
     assert fault != "no scan" or sentence, f"{name} has tables of nobody"
 
 
-def analyse_with(name, given, settings):
-    with executing(settings.run):
-        return ANALYSES[name](given, settings)
-
-
 @pytest.mark.parametrize("name", ANALYSES)
 def test_two_processes_give_the_tables_of_one(few, name, monkeypatch):
     monkeypatch.setattr("fcpower_bids.parallel.WORTH", 0.0)
     monkeypatch.setattr("fcpower_bids.analyses.features.BLOCK", 4)
     monkeypatch.setattr("fcpower_bids.analyses.spectral_controls.N_RANDOM_FILTERS", 2)
-    given = {"one": few, "other": few} if name in OF_COHORTS else few
-    before = digest_cohort(few)
-    alone, shared = (
-        analyse_with(name, given, choose(**CHOICES | {"permutations": 19}, nprocs=number)) for number in (1, 2)
-    )
+    before, made = digest_cohort(few), []
+    for number in (1, 2):
+        settings = choose(**CHOICES | {"permutations": 19}, nprocs=number)
+        with executing(settings.run):
+            made.append(ANALYSES[name](given_to(name, few), settings))
+    alone, shared = made
     assert digest_cohort(few) == before
     assert alone.keys() == shared.keys() != set()
     declared = {spec.name for spec in TABLES.values() if spec.owner == name}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import pickle
 import re
 import shutil
@@ -35,7 +34,7 @@ from tests.analyses.cohorts import choose, demo_cohort
 from tests.clinic.planted import group, make_cohort, models, series_with
 from tests.command import main
 from tests.doors.test_doors_in_pairs import ridge
-from tests.planting.participant_outputs import add_output, make_outputs, write_participants
+from tests.planting.participant_outputs import add_output
 
 PEOPLE, NEW = 120, 12
 EDGES = np.triu_indices(6, 1)
@@ -71,21 +70,24 @@ def held_out(found):
         rows = (edges[~own].to_numpy(), people.loc[~own, "age"].to_numpy(), edges[own].to_numpy())
         people.loc[own, "predicted"] = ridge(*rows, facts["Penalty"])
         people.loc[own, "guess"] = people.loc[~own, "age"].mean()
-    return people.assign(error=people["predicted"] - people["age"])
+    people["error"] = people["predicted"] - people["age"]
+    return people.assign(person=people.index, size=people["error"].abs())
 
 
-def radius(errors: pd.Series) -> float:
-    """The quantile of split-conformal prediction."""
-    return float(np.sort(errors.abs())[math.ceil(0.9 * (len(errors) + 1)) - 1])
+def half_width(residuals: pd.DataFrame) -> float:
+    """The quantile of split-conformal prediction where every person weighs the same, however many scans there are."""
+    people = residuals["person"].nunique() + 1
+    mass = (1 / residuals.groupby("person")["size"].transform("size") / people).to_numpy()
+    order = np.argsort(residuals["size"].to_numpy())
+    return float(residuals["size"].to_numpy()[order][np.flatnonzero(np.cumsum(mass[order]) >= 0.9 - 1e-9)[0]])
 
 
 def test_the_interval_is_that_of_the_residuals_and_measured_without_each_fold(found, held_out):
     interval = found[0]["Interval"]
     assert (interval["NominalCoverage"], interval["Scans"]) == (0.9, PEOPLE)
-    assert interval["Radius"] == pytest.approx(radius(held_out["error"]), rel=1e-4)
+    assert interval["Radius"] == pytest.approx(half_width(held_out), rel=1e-4)
     held = [
-        (own["error"].abs() <= radius(held_out.loc[held_out["fold"] != fold, "error"])).mean()
-        for fold, own in held_out.groupby("fold")
+        (own["size"] <= half_width(held_out[held_out["fold"] != fold])).mean() for fold, own in held_out.groupby("fold")
     ]
     assert interval["MeasuredCoverage"] == pytest.approx(np.mean(held))
 
@@ -140,14 +142,6 @@ def test_the_classes_of_a_scan_are_those_that_its_score_does_not_rule_out(tmp_pa
     assert table[["low", "high"]].isna().all(axis=None)
 
 
-def half_width(residuals: pd.DataFrame) -> float:
-    """The quantile of split-conformal prediction where every person weighs the same, however many scans there are."""
-    people = residuals["person"].nunique() + 1
-    mass = (1 / residuals.groupby("person")["size"].transform("size") / people).to_numpy()
-    order = np.argsort(residuals["size"].to_numpy())
-    return float(residuals["size"].to_numpy()[order][np.flatnonzero(np.cumsum(mass[order]) >= 0.9 - 1e-9)[0]])
-
-
 @pytest.mark.parametrize("n", [2, 8])
 def test_few_people_claim_no_more_than_they_can(n):
     found = conformal_radius(np.arange(1.0, n + 1), np.arange(n), 0.9)
@@ -198,7 +192,7 @@ def test_new_people_are_predicted(split, kernel):
     assert facts["Alpha"] == 0.35
 
 
-def test_what_a_scan_is_said_to_be_is_compared_with_the_training(split):
+def test_a_scan_and_what_is_said_of_it_are_compared_with_the_training(split):
     cohort, train = split
     model = fit_final_model(train, choose(**CHOICES), "planted_score", "fc")
     quality = Quality(seconds=100, volumes=125, mean_fd=3.0, degrees_of_freedom=np.nan)
@@ -207,11 +201,6 @@ def test_what_a_scan_is_said_to_be_is_compared_with_the_training(split):
         assert said in warnings
     assert "repetition time of 0.8 s" in warnings
     assert "motion of 3 mm" in warnings
-
-
-def test_what_is_unlike_the_training_people_is_said(split):
-    cohort, train = split
-    model = fit_final_model(train, choose(**CHOICES), "planted_score", "fc")
     strange = np.corrcoef(np.random.default_rng(1).standard_normal((60, 300)))
     assert "unlike those of the training people" in apply_model(model, strange, cohort.parcels)[1][0]
     model.facts["TargetRange"] = [1e6, 2e6]
@@ -276,9 +265,6 @@ def test_a_changed_card_is_named(tmp_path, old, new):
         load_model(path)
 
 
-SIXTY = 60
-
-
 def columns_of(folder: Path) -> dict[str, list]:
     """Every list, array and column of a model folder."""
     found: dict[str, list] = {}
@@ -306,40 +292,21 @@ def lists_as_long_as(people: int, folder: Path) -> list[str]:
     return [name for name, values in columns_of(folder).items() if len(values) >= people]
 
 
-def test_the_only_list_that_is_as_long_as_the_cohort_is_that_of_digests(tmp_path):
-    root = make_cohort(tmp_path, 0.95, 1, people=SIXTY)
-    assert group(root, "--any-skill", permutations=0) == 0
-    (folder,) = models(root)
-    assert lists_as_long_as(SIXTY, folder) == ["card/TrainingScans"]
+def test_the_only_list_that_is_as_long_as_the_cohort_is_that_of_digests(found, tmp_path):
+    root = found[2]
+    folder = shutil.copytree(models(root)[0], tmp_path / "model")
+    assert lists_as_long_as(PEOPLE, folder) == ["card/TrainingScans"]
     people = read_table(root / "bids" / "participants.tsv")
     numbers = [one for values in columns_of(folder).values() for one in values if isinstance(one, float)]
     assert not set(np.round(people["age"].to_numpy(), 6)) & set(np.round(numbers, 6))
     write_table(folder / "residuals.tsv", people[["age"]])  # a fault that was in models of an earlier format
-    assert "residuals.tsv/age" in lists_as_long_as(SIXTY, folder)
+    assert "residuals.tsv/age" in lists_as_long_as(PEOPLE, folder)
 
 
-TARGET = [float(7 * person % 12) for person in range(12)]
-ASKED = "--analyses prediction --targets score --covariates age sex --representations fc --permutations 0"
-QUICK = "--save-models --any-skill --folds 3 --inner-folds 2 --repeats 1 --nprocs 1 --min-time 60 --quiet"
-
-
-@pytest.fixture(scope="module")
-def fitted(tmp_path_factory):
-    """Outputs of twelve people with all figures of quality, and a model of them."""
-    folder = tmp_path_factory.mktemp("residuals")
-    settings = make_outputs(folder, people=12, sessions="a")
-    write_participants(folder / "bids" / "participants.tsv", 12, score=TARGET)
-    places = [str(folder / "bids"), str(settings.output_dir), "group", "-w", str(folder / "w")]
-    assert main([*places, *ASKED.split(), *QUICK.split()]) == 0
-    for path in settings.output_dir.rglob("*_qc.tsv"):
-        write_table(path, read_table(path).assign(volumes=40, dummy_volumes=0, censored_volumes=0))
-    (model,) = (settings.output_dir / "group" / "models").iterdir()
-    return settings.output_dir, model
-
-
-def test_two_models_of_one_name_are_refused_before_anything_is_written(fitted, tmp_path, capsys):
-    out, model = fitted
-    there = shutil.copytree(out, tmp_path / "out", ignore=shutil.ignore_patterns("predicted", "sub-*_target-*"))
+def test_two_models_of_one_name_are_refused_before_anything_is_written(found, tmp_path, capsys):
+    root = found[2]
+    (model,) = models(root)
+    there = shutil.copytree(root / "new", tmp_path / "out", ignore=shutil.ignore_patterns("predicted", "*_target-*"))
     other = shutil.copytree(model, tmp_path / "other" / model.name)
     for named in ([model, other], [model, model], [model, f"{other}/"]):
         assert main(["predict", *map(str, named), str(there)]) == 2
@@ -352,12 +319,6 @@ ALARM = "This model does no better than guessing the average age."
 
 CELLS = [(0.0, 6), (0.95, 1)]
 """How much of their ages is in the connectomes of forty people, and at how many sites they were scanned."""
-
-
-@pytest.fixture(scope="module")
-def cohort(tmp_path_factory):
-    """Forty people of whose ages most is in their connectomes, and five new ones."""
-    return make_cohort(tmp_path_factory.mktemp("planted"), 0.95, new=5)
 
 
 @pytest.mark.parametrize(("share", "sites"), CELLS)
@@ -387,7 +348,12 @@ def test_a_model_is_saved_and_used_where_the_test_finds_skill_and_refused_where_
     assert len(list((root / "new").glob("*.html"))) == (5 if found else 0)
 
 
-def test_what_is_known_without_a_scan_is_set_beside_the_model(cohort):
+def test_what_is_known_without_a_scan_is_set_beside_the_model(tmp_path, capsys):
+    cohort = make_cohort(tmp_path, 0.95)
+    assert group(cohort, "--name", "untested", permutations=0) == 3
+    told = capsys.readouterr().err
+    assert "Whether this model does better than guessing the average age was not tested" in told
+    assert "--permutations 1000" in told
     assert group(cohort) == 0
     (model,) = models(cohort)
     skill = json.loads((model / "model.json").read_text())["Skill"]
@@ -399,13 +365,6 @@ def test_what_is_known_without_a_scan_is_set_beside_the_model(cohort):
     assert say_added(skill) == []
     (said,) = say_added({"Added": {"over": "sex alone", "alone": 0.2, "together": 0.21, "p": 0.4, "adds": False}})
     assert "adds nothing that was shown: sex alone 0.20, with it 0.21" in said
-
-
-def test_a_model_that_was_not_tested_is_refused_with_the_remedy(cohort, capsys):
-    assert group(cohort, "--name", "untested", permutations=0) == 3
-    told = capsys.readouterr().err
-    assert "Whether this model does better than guessing the average age was not tested" in told
-    assert "--permutations 1000" in told
 
 
 def test_an_error_above_that_of_the_guess_is_no_skill_whatever_the_test_found():

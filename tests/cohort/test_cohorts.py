@@ -9,15 +9,10 @@ import pytest
 from fcpower_bids.cohort.assembly import load_cohort
 from fcpower_bids.cohort.people import match_ids
 from fcpower_bids.cohort.phenotype_columns import measure_sets
-from fcpower_bids.core.connectome import pearson_connectivity
-from fcpower_bids.core.edges import vectorise_edges
+from tests.cases.cohorts import group, write_series, write_table
 from tests.command import main
 from tests.planting.participant_outputs import PARCELS, add_output, make_outputs, series_of, write_participants
 from tests.planting.planted import Planted, make_cohort
-
-
-def edges_of(series):
-    return vectorise_edges(pearson_connectivity(series), weighted=False)
 
 
 def rows_of(cohort, what):
@@ -53,41 +48,25 @@ def test_every_loss_is_on_record_and_nothing_is_filled_in(tmp_path, monkeypatch)
     assert np.isnan(cohort.phenotypes.loc["sub-03", "score"])
 
 
-WORDS = ["group", "--analyses", "check", "--quiet", "--targets", "score", "--min-time", "1"]
+WORDS = ["--analyses", "check", "--quiet", "--targets", "score", "--min-time", "1"]
 
 
 @pytest.fixture
 def listed(tmp_path):
     """Twelve people with two-digit labels, as series in a list, and a dataset whose table has them."""
-    rng = np.random.default_rng(0)
-    labels = [f"{number:02d}" for number in range(1, 13)]
-    (tmp_path / "bids").mkdir()
-    rows = []
-    for label in labels:
-        np.save(tmp_path / f"sub-{label}.npy", rng.standard_normal((60, 8)))
-        rows.append((f"sub-{label}", f"sub-{label}.npy", "series", 2.0))
-    frame = pd.DataFrame(rows, columns=["participant_id", "path", "kind", "repetition_time"])
-    frame.to_csv(tmp_path / "list.tsv", sep="\t", index=False)
-    people = pd.DataFrame({"participant_id": [f"sub-{label}" for label in labels], "sex": list("MF") * 6})
-    people.to_csv(tmp_path / "bids" / "participants.tsv", sep="\t", index=False)
-    return tmp_path
+    people = [f"sub-{number:02d}" for number in range(1, 13)]
+    write_table(tmp_path / "bids" / "participants.tsv", participant_id=people, sex=list("MF") * 6)
+    return write_series(tmp_path, people, parcels=8)
 
 
-def group(listed, *options):
-    source = ["-d", f"list={listed / 'list.tsv'}"]
-    return main([str(listed / "bids"), str(listed / "out"), *WORDS, *source, *map(str, options)])
-
-
-def write_scores(listed, ids):
-    path = listed / "scores.csv"
-    pd.DataFrame({"participant_id": ids, "score": np.arange(len(ids)) * 1.5}).to_csv(path, index=False)
-    return path
+def write_scores(listed):
+    return write_table(listed / "scores.csv", ",", participant_id=range(1, 13), score=np.arange(12) * 1.5)
 
 
 def test_a_row_whose_path_is_of_somebody_else_is_refused(listed, capsys):
     table = (listed / "list.tsv").read_text().replace("sub-03\tsub-03.npy", "sub-03\tsub-04.npy")
     (listed / "list.tsv").write_text(table)
-    assert group(listed, "--targets", "sex") == 3
+    assert group(listed, "--targets", "sex", quick=WORDS) == 3
     assert "line 4: the path sub-04.npy is of sub-04, and participant_id says 03" in capsys.readouterr().err
 
 
@@ -104,40 +83,31 @@ def test_an_id_is_changed_where_one_alone_can_be_meant(there, people, expected):
     assert match_ids(there, people) == expected
 
 
-def copied(listed):
-    """Person 02 is a copy of person 01."""
-    (listed / "sub-02.npy").write_bytes((listed / "sub-01.npy").read_bytes())
-
-
 def people_of(listed):
     return set(pd.read_csv(listed / "out" / "group" / "scans.tsv", sep="\t")["participant_id"])
 
 
 def test_a_copy_under_two_ids_keeps_both_out_until_one_is_rejected(listed):
-    copied(listed)
-    scores = write_scores(listed, range(1, 13))
-    assert group(listed, "--phenotypes", scores) == 0
+    (listed / "sub-02.npy").write_bytes((listed / "sub-01.npy").read_bytes())
+    scores = write_scores(listed)
+    assert group(listed, "--phenotypes", scores, quick=WORDS) == 0
     assert not people_of(listed) & {"sub-01", "sub-02"}
     told = pd.read_csv(listed / "out" / "group" / "check.tsv", sep="\t").set_index("check")
     assert told.loc["copied scans", "level"] == "alarm"
     (listed / "out" / "exclude.tsv").write_text("participant_id\tdecision\nsub-01\taccept\nsub-02\treject\n")
-    assert group(listed, "--phenotypes", scores) == 0
+    assert group(listed, "--phenotypes", scores, quick=WORDS) == 0
     assert people_of(listed) & {"sub-01", "sub-02"} == {"sub-01"}
 
 
 def test_a_label_without_its_zero_is_answered_with_those_that_there_are(listed, capsys):
-    assert group(listed, "--phenotypes", write_scores(listed, range(1, 13))) == 0
+    assert group(listed, "--phenotypes", write_scores(listed), quick=WORDS) == 0
     out = str(listed / "out")
-    assert main([str(listed / "bids"), out, *WORDS, "--replace", "--participant-label", "1"]) == 3
+    assert main([str(listed / "bids"), out, "group", *WORDS, "--replace", "--participant-label", "1"]) == 3
     assert "There are 01, 02" in capsys.readouterr().err
 
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--repeats", "1", "--analyses", "prediction"]
-
-
 QUICK += ["--representations", "fc", "--permutations", "19"]
-
-
 HAS = ("Flanker_Unadj", "PMAT24_A_CR", "Odor_Unadj", "IST_fluid", "IST_memory")
 
 

@@ -72,41 +72,26 @@ def load(out):
     return scans, rows, edges
 
 
-def three_runs(out):
+def test_runs_are_put_end_to_end_and_added_up(tmp_path):
     series = [series_of(i, volumes) for i, volumes in enumerate(LENGTHS)]
     for number, one in enumerate(series):
-        add_output(out, f"sub-01_run-{number + 1}", one, mean_fd=0.1 * number, degrees_of_freedom=10.0 + number)
-    return series
-
-
-def test_runs_are_put_end_to_end(tmp_path):
-    series = three_runs(tmp_path)
+        add_output(tmp_path, f"sub-01_run-{number + 1}", one, mean_fd=0.1 * number, degrees_of_freedom=10.0 + number)
+    for number, missing in enumerate(((2,), ())):
+        add_output(tmp_path, f"sub-02_run-{number + 1}", series_of(number, missing=missing))
     scans, _, edges = load(tmp_path)
+    table = tabulate_scans(scans)
+    assert table["seconds"].tolist() == [2.0 * sum(LENGTHS), 160.0]
+    assert table["n_runs"].tolist() == [3, 2]
+    assert table["mean_fd"][0] == pytest.approx((0.1 * 45 + 0.2 * 70) / 145)
     whole = np.vstack([(one - one.mean(axis=0)) / one.std(axis=0, ddof=1) for one in series])
     np.testing.assert_allclose(combine_edges(scans[0], edges), edges_of(whole), rtol=0, atol=1e-15)
-    quality = next(tmp_path.rglob("*run-2*_qc.tsv"))
+    lost = np.isnan(combine_edges(scans[1], edges))
+    assert lost.sum() == P - 1, "a parcel that one run lacks is missing in the scan"
+    quality = next((tmp_path / "sub-01").rglob("*run-2*_qc.tsv"))
     write_table(quality, read_table(quality).assign(kept_volumes="n/a"))
     scans, _, edges = load(tmp_path)
     expected = np.average([edges_of(one) for one in series], axis=0, weights=LENGTHS)
     np.testing.assert_allclose(combine_edges(scans[0], edges), expected, rtol=0, atol=1e-15)
-
-
-def test_the_table_adds_up_the_runs(tmp_path):
-    three_runs(tmp_path)
-    add_output(tmp_path, "sub-02", series_of(9))
-    scans, _, _ = load(tmp_path)
-    table = tabulate_scans(scans)
-    assert table["seconds"].tolist() == [2.0 * sum(LENGTHS), 80.0]
-    assert table["n_runs"].tolist() == [3, 1]
-    assert table["mean_fd"][0] == pytest.approx((0.1 * 45 + 0.2 * 70) / 145)
-
-
-def test_a_parcel_that_one_run_lacks_is_missing_in_the_scan(tmp_path):
-    add_output(tmp_path, "sub-01_run-1", series_of(0, missing=(2,)))
-    add_output(tmp_path, "sub-01_run-2", series_of(1))
-    scans, _, edges = load(tmp_path)
-    lost = np.isnan(combine_edges(scans[0], edges))
-    assert lost.sum() == P - 1
 
 
 def test_runs_of_different_repetition_times_are_left_out(tmp_path):

@@ -86,14 +86,6 @@ def test_equal_columns_merge_and_unequal_ones_are_kept_for_the_one_who_uses_them
     assert re.search(r"participants\.tsv and .*x\.tsv: sub-02 has F in one and M in the other", found.conflicts["sex"])
 
 
-def test_a_level_written_in_two_ways_is_named(tmp_path):
-    put(tmp_path / "participants.tsv", "participant_id\tsex\n1\tF\n2\tf\n3\tM\n4\tm\n")
-    choices = Settings(tmp_path, tmp_path / "out", "group").changed(covariates=("sex",))
-    found = load_phenotypes(choices, {})
-    with pytest.raises(DatasetError, match=r"'sex' writes one level in several ways \(F, M, f, m\)"):
-        resolve_columns(found, found.frame, choices.group)
-
-
 def test_a_code_of_a_column_that_no_table_has_is_refused(tmp_path):
     put(tmp_path / "participants.tsv", "participant_id\tage\nsub-01\t0\nsub-02\t30\n")
     assert load(tmp_path, missing_values=("age=0", "-5")).frame["age"].isna().tolist() == [True, False]
@@ -135,6 +127,7 @@ FRAME = pd.DataFrame(
         "age": [20.0, 30.0, 40.0, 50.0],
         "score": [1.0, np.nan, 3.0, 4.0],
         "sex": ["M", "F", "M", np.nan],
+        "level": ["F", "f", "M", "m"],
         "hand": ["left", "right", "both", "left"],
         "site": ["x", "x", "y", "y"],
         "family_id": ["1", "1", "2", "3"],
@@ -176,6 +169,7 @@ def test_targets_default_to_the_numeric_columns_that_vary_and_have_no_other_role
         ({"targets": ("g=age,tiny",)}, r"'tiny' cannot be computed with: .* 4e-310"),
         ({"targets": ("rounded",)}, r"'rounded' cannot be computed with: .* 1e\+09"),
         ({"targets": ("rare",)}, r"'rare' has two values, and sub-2 alone has one of them \(1.0\)"),
+        ({"covariates": ("level",)}, r"'level' writes one level in several ways \(F, M, f, m\)"),
         ({"targets": ("age",), "covariates": ("age",)}, r"'age' is both target and covariate"),
     ],
 )
@@ -195,9 +189,9 @@ def test_a_table_of_strangers_is_blamed_for_their_names_and_not_for_the_column()
 SETTINGS = Settings(Path("bids"), Path("out"), "group").changed(min_time=60.0)
 
 
-def tree(out: Path, *names: str) -> tuple[Connectome, ...]:
+def add(out: Path, *names: str, **choices) -> tuple[Connectome, ...]:
     for number, name in enumerate(names):
-        add_output(out, name, series_of(number))
+        add_output(out, name, series_of(number), **choices)
     return tuple(list_connectomes(out))
 
 
@@ -206,6 +200,7 @@ def tree(out: Path, *names: str) -> tuple[Connectome, ...]:
     [
         (lambda path: path.write_text(path.read_text()[:-40]), "is cut short"),
         (lambda path: (path.unlink(), os.mkfifo(path)), "cannot be read"),
+        (lambda path: path.write_text(path.read_text().replace("0.125", "low")), "has 'low' for mean_fd"),
     ],
 )
 def test_damaged_quality_leaves_the_recording_out_by_name(tmp_path, damage, words):
@@ -218,15 +213,6 @@ def test_damaged_quality_leaves_the_recording_out_by_name(tmp_path, damage, word
     assert path.name in row.reason
     assert str(tmp_path) not in row.reason
     assert words in row.reason
-
-
-def test_a_word_for_a_figure_is_the_fault_of_its_table(tmp_path):
-    add_output(tmp_path, "sub-01", series_of(0), mean_fd=0.125)
-    found = list_connectomes(tmp_path)
-    table = found[0].beside(QUALITY)
-    table.write_text(table.read_text().replace("0.125", "low"))
-    (row,) = exclude_by_quality(found, [read_quality(one) for one in found], SETTINGS)[1]
-    assert f"{table.name} has 'low' for mean_fd" in row.reason
 
 
 def test_quality_limits(tmp_path):
@@ -284,7 +270,7 @@ def test_nothing_is_missing_among_what_is_kept_and_every_loss_has_a_row(missing)
 
 
 def test_a_named_recording_is_meant_alone_and_only_what_is_rejected_is_left_out(tmp_path):
-    found = tree(tmp_path / "out", "sub-01_acq-a", "sub-01_acq-b", "sub-02", "sub-03")
+    found = add(tmp_path / "out", "sub-01_acq-a", "sub-01_acq-b", "sub-02", "sub-03")
     names = [one.recording for one in found]
     path = tmp_path / "exclude.tsv"
     rows = [("01", names[0], "reject", "ghosts"), ("02", names[2], "doubt", "n/a"), ("03", names[3], "accept", "n/a")]
@@ -294,50 +280,38 @@ def test_a_named_recording_is_meant_alone_and_only_what_is_rejected_is_left_out(
     assert [(one.connectome, one.reason) for one in decided.left_out] == [(found[0], "exclude.tsv: ghosts")]
     assert decided.connectomes == found[1:]
     assert [row.reason for row in decided.absent] == ["sub-01_acq-c: exclude.tsv names it, but it is not here"]
-
-
-def test_a_word_that_is_no_decision_is_named(tmp_path):
-    path = tmp_path / "exclude.tsv"
     path.write_text("participant_id\tdecision\n01\treject\n02\tmaybe\n")
     with pytest.raises(DatasetError, match=r"'maybe' in row 2\. Write accept, doubt or reject"):
         decide(Selected((), ()), path)
 
 
-def taking_part(out) -> list[str]:
-    return [one.recording.partition("_task")[0] for one in selected(out).connectomes]
-
-
-def test_older_files_of_a_recording_that_is_excluded_now_do_not_take_part(tmp_path):
-    tree(tmp_path, "sub-01", "sub-02", "sub-03")
+def test_older_files_damaged_states_and_lost_files_do_not_take_part_and_are_named(tmp_path):
+    found = add(tmp_path, *(f"sub-{number:02d}" for number in (1, 2, 3, 6, 7)))
+    for one in found[2:]:
+        write_status(tmp_path, Status(one.recording, DONE, outputs=(str(one.path.relative_to(tmp_path)),)))
     write_status(tmp_path, Status(recording("sub-01").name, EXCLUDED, "clean", "Too short."))
     write_status(tmp_path, Status(recording("sub-02").name, RUNNING))
+    write_status(tmp_path, Status(recording("sub-03").name + "_toy_embedding", FAILED, "embed", "No weights."))
     write_status(tmp_path, Status(recording("sub-04_ses-b").name, FAILED, "parcellate", "No mask."))
     write_status(tmp_path, Status("sub-05", FAILED, "inputs", "No series."))
-    write_status(tmp_path, Status(recording("sub-03").name + "_toy_embedding", FAILED, "embed", "No weights."))
-    assert taking_part(tmp_path) == ["sub-03"]
-    rows = [one.row() for one in selected(tmp_path).left_out]
-    assert [(row.participant_id, row.session, row.what) for row in rows] == [
-        ("sub-01", "n/a", "recording"),
-        ("sub-02", "n/a", "recording"),
-        ("sub-04", "ses-b", "recording"),
-        ("sub-05", "n/a", "person"),
-    ]
-    assert "excluded at participant level: Too short." in rows[0].reason
-    assert "run it again" in rows[1].reason
-
-
-def test_a_damaged_status_and_a_lost_file_are_told(tmp_path):
-    found = tree(tmp_path, "sub-01", "sub-02", "sub-03")
-    for one in found:
-        write_status(tmp_path, Status(one.recording, DONE, outputs=(str(one.path.relative_to(tmp_path)),)))
-    status_path(tmp_path, found[0].recording).write_text('{"state": ')
-    for path in found[1].path.parent.glob("*"):
+    status_path(tmp_path, found[3].recording).write_text('{"state": ')
+    for path in found[4].path.parent.glob("*"):
         path.unlink()
-    assert taking_part(tmp_path) == ["sub-03"]
+    assert [one.recording.partition("_task")[0] for one in selected(tmp_path).connectomes] == ["sub-03"]
     rows = [one.row() for one in selected(tmp_path).left_out]
-    assert [row.participant_id for row in rows] == ["sub-01", "sub-02"]
-    assert f"logs/status/{found[0].recording}.json cannot be read; run" in rows[0].reason
-    assert f"{found[1].path.name} is gone: run" in rows[1].reason
+    reasons = {(row.participant_id, row.session, row.what): row.reason for row in rows}
+    expected = {
+        ("sub-01", "n/a", "recording"): "excluded at participant level: Too short.",
+        ("sub-02", "n/a", "recording"): "run it again",
+        ("sub-04", "ses-b", "recording"): "No mask.",
+        ("sub-05", "n/a", "person"): "No series.",
+        ("sub-06", "n/a", "recording"): f"logs/status/{found[3].recording}.json cannot be read; run",
+        ("sub-07", "n/a", "recording"): f"{found[4].path.name} is gone: run",
+    }
+    assert reasons.keys() == expected.keys()
+    assert len(rows) == len(expected)
+    for key, words in expected.items():
+        assert words in reasons[key]
 
 
 def test_a_file_that_is_gone_under_one_atlas_says_nothing_of_another(tmp_path):
@@ -376,11 +350,6 @@ def choose(out: Path, **choices):
     return [one.recording.replace("_space-MNI152NLin2009cAsym", "") for one in chosen], notes
 
 
-def add(out: Path, *names: str, **choices):
-    for number, name in enumerate(names):
-        add_output(out, name, series_of(number), **choices)
-
-
 def test_one_atlas_needs_no_choice_and_several_do(tmp_path):
     add(tmp_path, "sub-01", "sub-02")
     assert len(choose(tmp_path)[0]) == 2
@@ -411,37 +380,38 @@ def test_two_versions_of_one_acquisition_are_not_two_runs(tmp_path):
         choose(tmp_path)
 
 
-def alike(out: Path) -> list[str]:
-    return check_alike(list_connectomes(out))
+FILES = [{"Atlas": {"Name": "atlas-Toy_scale-6", "Sha256": letter * 64}} for letter in "ab"]
 
 
-def test_exponents_that_differ_between_people_are_an_error(tmp_path):
-    add(tmp_path, "sub-01", power="power0p35")
-    add(tmp_path, "sub-02", power="power0p5")
-    with pytest.raises(DatasetError, match=r"exponents .* differ .*power0p35 \(1 recordings\), power0p5"):
-        alike(tmp_path)
-    add(tmp_path, "sub-02", power="power0p35")
-    assert alike(tmp_path) == [], "an exponent that all have is enough"
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (
+            [{"power": "power0p35"}, {"power": "power0p5"}],
+            r"exponents .* differ .*power0p35 \(1 recordings\), power0p5",
+        ),
+        ([{}, {"NuisanceStrategy": "36P"}], r"confound strategy differs .*24P .*36P"),
+    ],
+)
+def test_recordings_of_other_exponents_or_another_cleaning_are_an_error(tmp_path, facts, words):
+    for name, choices in zip(("sub-01", "sub-02"), facts, strict=True):
+        add(tmp_path, name, **choices)
+    with pytest.raises(DatasetError, match=words):
+        check_alike(list_connectomes(tmp_path))
+    add(tmp_path, "sub-02", **facts[0])
+    assert check_alike(list_connectomes(tmp_path)) == [], "an exponent that all have is enough"
 
 
-def test_recordings_that_were_cleaned_otherwise_are_an_error(tmp_path):
-    add(tmp_path, "sub-01")
-    add(tmp_path, "sub-02", NuisanceStrategy="36P")
-    with pytest.raises(DatasetError, match=r"confound strategy differs .*24P .*36P"):
-        alike(tmp_path)
-
-
-@pytest.mark.parametrize(("key", "words"), [("SoftwareVersion", "versions"), ("ConfigurationHash", "settings")])
-def test_recordings_of_other_versions_or_settings_are_noted(tmp_path, key, words):
-    add(tmp_path, "sub-01", **{key: "1"})
-    add(tmp_path, "sub-02", **{key: "2"})
-    (note,) = alike(tmp_path)
-    assert f"{words}: 1 (1 recordings), 2 (1 recordings)" in note
-
-
-def test_another_file_of_the_same_atlas_is_noted(tmp_path):
-    """One name, and parcels in another order or of another version."""
-    add_output(tmp_path, "sub-01", series_of(0), Atlas={"Name": "atlas-Toy_scale-6", "Sha256": "a" * 64})
-    add_output(tmp_path, "sub-02", series_of(1), Atlas={"Name": "atlas-Toy_scale-6", "Sha256": "b" * 64})
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ([{"SoftwareVersion": number} for number in "12"], "versions: 1 (1 recordings), 2 (1 recordings)"),
+        ([{"ConfigurationHash": number} for number in "12"], "settings: 1 (1 recordings), 2 (1 recordings)"),
+        (FILES, "made with 2 files of the atlas: aaaaaaaaaaaa (1 recordings), bbbbbbbbbbbb (1 recordings)"),
+    ],
+)
+def test_recordings_of_other_versions_settings_or_files_of_the_atlas_are_noted(tmp_path, facts, words):
+    for name, choices in zip(("sub-01", "sub-02"), facts, strict=True):
+        add(tmp_path, name, **choices)
     (note,) = check_alike(list_connectomes(tmp_path))
-    assert "made with 2 files of the atlas: aaaaaaaaaaaa (1 recordings), bbbbbbbbbbbb (1 recordings)" in note
+    assert words in note

@@ -34,16 +34,19 @@ from fcpower_bids.core.edges import (
 )
 
 
-def draw_series(n_volumes=40, n_parcels=6, seed=0):
+def draw_series(n_parcels=6, n_volumes=40, seed=0):
     generator = np.random.default_rng(seed)
-    return generator.standard_normal((n_volumes, n_parcels)) @ generator.standard_normal((n_parcels, n_parcels))
+    return generator.standard_normal((n_volumes, n_parcels)) + generator.standard_normal((n_volumes, 1))
 
 
-def test_agrees_with_numpy_and_with_the_reference(shared):
-    with np.load(shared / "golden/transforms/transforms_golden.npz") as golden:
-        for series, expected in zip(golden["timeseries"], golden["corr"], strict=True):
-            np.testing.assert_allclose(pearson_connectivity(series), expected, atol=1e-14)
-            np.testing.assert_allclose(pearson_connectivity(series), np.corrcoef(series.T), atol=1e-14)
+def draw_connectome(n_parcels=6, n_volumes=40, seed=0):
+    return pearson_connectivity(draw_series(n_parcels, n_volumes, seed))
+
+
+def test_agrees_with_numpy_and_with_the_reference(golden):
+    for series, expected in zip(golden["timeseries"], golden["corr"], strict=True):
+        np.testing.assert_allclose(pearson_connectivity(series), expected, atol=1e-14)
+        np.testing.assert_allclose(pearson_connectivity(series), np.corrcoef(series.T), atol=1e-14)
 
 
 def test_uncovered_parcels_are_missing_and_touch_nobody():
@@ -134,15 +137,6 @@ EXPONENTS = st.floats(0.05, 1.5)
 quick = settings(deadline=None, derandomize=True, max_examples=30)
 
 
-def draw_connectome(n_parcels=6, n_volumes=40, seed=0):
-    return pearson_connectivity(draw_global(n_parcels, n_volumes, seed))
-
-
-def draw_global(n_parcels=6, n_volumes=40, seed=0):
-    generator = np.random.default_rng(seed)
-    return generator.standard_normal((n_volumes, n_parcels)) + generator.standard_normal((n_volumes, 1))
-
-
 @given(EXPONENTS, st.integers(2, 8), st.integers(0, 99))
 @quick
 def test_power_agrees_with_scipy(alpha, n_parcels, seed):
@@ -155,7 +149,7 @@ def test_power_agrees_with_scipy(alpha, n_parcels, seed):
 @given(st.integers(4, 30), st.integers(2, 20), EXPONENTS, st.integers(0, 99))
 @quick
 def test_series_route_equals_matrix_route(n_volumes, n_parcels, alpha, seed):
-    series = draw_global(n_parcels, n_volumes, seed)
+    series = draw_series(n_parcels, n_volumes, seed)
     expected = spectral_power(pearson_connectivity(series), alpha)
     # Raising a rounding error of 1e-15 in an eigenvalue near the clip to a small power is the limit of both routes.
     np.testing.assert_allclose(power_from_series(3 * series + 1, alpha), expected, atol=1e-9)

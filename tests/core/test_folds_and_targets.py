@@ -28,14 +28,10 @@ from fcpower_bids.core.targets import (
 quick = settings(max_examples=40, deadline=None, derandomize=True)
 
 
-def families_of(sizes):
-    return np.repeat(np.arange(len(sizes)), sizes)
-
-
 @quick
 @given(st.lists(st.integers(1, 4), min_size=20, max_size=40), st.integers(2, 5), st.integers(2, 3), st.integers(0, 5))
 def test_families_are_whole_and_every_row_is_tested_once(sizes, n_folds, n_inner, seed):
-    family = families_of(sizes)
+    family = np.repeat(np.arange(len(sizes)), sizes)
     assume(max(sizes) <= (family.size - family.size / n_folds - 4) / n_inner)
     folds = replicated_folds(family.size, n_folds, n_inner, n_repeats=2, seed=seed, families=family)
     check_folds(folds, family.size)
@@ -71,49 +67,34 @@ def test_each_site_is_held_out_and_relatives_elsewhere_do_not_train():
     for fold in folds:
         holders = [i for i, rows in enumerate(fold.inner) if set(family[rows]) & {100}]
         assert len(holders) <= 1
-
-
-def test_inner_loop_can_hold_out_sites_too():
-    site = np.repeat(["a", "b", "c"], 6)
     for fold in leave_one_site_out(site, inner_by_site=True):
         assert [len(set(site[rows])) for rows in fold.inner] == [1, 1]
     with pytest.raises(ValueError, match="too few"):
         leave_one_site_out(["a"] * 6)
 
 
-def spread(folds, strata):
-    """People of every stratum (columns) in every test set (rows)."""
-    return np.array([np.bincount(strata[fold.test], minlength=strata.max() + 1) for fold in folds])
+def spread(tests, strata):
+    """Difference of the most and the fewest people of a stratum in a test set."""
+    return np.ptp([np.bincount(strata[rows], minlength=5) for rows in tests], axis=0).max()
 
 
 def test_strata_are_spread_to_one_person_in_both_loops():
     strata = np.random.default_rng(0).permutation(np.repeat(np.arange(5), (52, 40, 11, 10, 7)))
     folds = replicated_folds(120, 10, 5, 2, seed=1, strata=strata)
-    assert np.ptp(spread(folds, strata), axis=0).max() <= 1
+    assert spread([fold.test for fold in folds], strata) <= 1
     assert {fold.test.size for fold in folds} == {12}
-    for fold in folds:
-        inner = np.array([np.bincount(strata[rows], minlength=5) for rows in fold.inner])
-        assert np.ptp(inner, axis=0).max() <= 1
-    by_chance = spread(replicated_folds(120, 10, 5, 2, seed=1), strata)
-    assert np.ptp(by_chance, axis=0).max() > 2
+    assert all(spread(fold.inner, strata) <= 1 for fold in folds)
+    assert spread([fold.test for fold in replicated_folds(120, 10, 5, 2, seed=1)], strata) > 2
     assert not np.array_equal(folds[0].test, folds[10].test)
 
 
-quick_of_targets = settings(max_examples=30, deadline=None, derandomize=True)
-
-
-def measures_of(seed, n=40, q=5, missing=0.1):
-    rng = np.random.default_rng(seed)
-    values = rng.standard_normal((n, 1)) * rng.uniform(-1, 1, q) + 0.7 * rng.standard_normal((n, q)) + 3
-    values[rng.random((n, q)) < missing] = np.nan
-    return values
-
-
-@quick_of_targets
+@quick
 @given(st.integers(0, 50), st.integers(20, 39), st.floats(0, 0.3))
 def test_composite_is_scale_pca_of_complete_rows(seed, n_train, missing):
-    values = measures_of(seed, missing=missing)
-    train = np.random.default_rng(seed).permutation(40)[:n_train]
+    rng = np.random.default_rng(seed)
+    values = rng.standard_normal((40, 1)) * rng.uniform(-1, 1, 5) + 0.7 * rng.standard_normal((40, 5)) + 3
+    values[rng.random((40, 5)) < missing] = np.nan
+    train = rng.permutation(40)[:n_train]
     known = ~np.isnan(values).any(axis=1)
     assume(known[train].sum() > 5)
     referee = make_pipeline(StandardScaler(), PCA(1)).fit(values[train[known[train]]])
@@ -125,7 +106,7 @@ def test_composite_is_scale_pca_of_complete_rows(seed, n_train, missing):
     np.testing.assert_allclose(got[known], sign * expected[known], rtol=0, atol=1e-9)
 
 
-@quick_of_targets
+@quick
 @given(st.integers(0, 50), st.integers(1, 4), st.booleans())
 def test_residuals_of_the_training_regression(seed, n_covariates, collinear):
     rng = np.random.default_rng(seed)
@@ -140,7 +121,7 @@ def test_residuals_of_the_training_regression(seed, n_covariates, collinear):
         np.testing.assert_allclose(got[:, j], y[:, j] - referee.predict(x), rtol=0, atol=1e-8)
 
 
-@quick_of_targets
+@quick
 @given(st.lists(st.integers(1, 3), min_size=3, max_size=12), st.integers(0, 20))
 def test_permutations_exchange_families_of_one_size_whole(sizes, seed):
     family = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
@@ -181,26 +162,18 @@ def guess_by_sklearn(known, values, train):
     return mean + slope * (LinearRegression().fit(inside[train], values[train]).predict(inside) - mean)
 
 
-@pytest.mark.parametrize("strength", [0.0, 0.2, 0.5, 2.0])
-def test_known_columns_predict_as_leaving_each_row_out_says(strength):
+@pytest.mark.parametrize(("strength", "far"), [(0.0, 0.0), (0.2, 0.0), (0.5, 0.0), (2.0, 0.0), (1.0, 50.0)])
+def test_known_columns_predict_as_leaving_each_row_out_says(strength, far):
+    """And who is far from the training people is not extrapolated to."""
     rng = np.random.default_rng(3)
     columns, train = rng.standard_normal((35, 3)), np.arange(25)
-    values = strength * columns[:, :1] + rng.standard_normal((35, 1))
-    expected = guess_by_sklearn(columns, values, train)
-    np.testing.assert_allclose(predict_known(values, columns, train), expected)
+    columns[30, 0] += far
+    values = strength * columns[:, :1].clip(-3, 3) + rng.standard_normal((35, 1))
+    expected, found = guess_by_sklearn(columns, values, train), predict_known(values, columns, train)
+    np.testing.assert_allclose(found, expected)
+    assert abs(found[30, 0]) < 4
     twice = np.hstack([columns, columns[:, :1]])
     np.testing.assert_allclose(predict_known(values, twice, train), expected, err_msg="collinear columns count once")
-
-
-def test_one_far_person_who_is_tested_is_not_extrapolated_to():
-    rng = np.random.default_rng(0)
-    known = rng.standard_normal((30, 1))
-    known[0] = 50.0
-    values = known.clip(-3, 3) + 0.1 * rng.standard_normal((30, 1))
-    train = np.arange(1, 30)
-    found = predict_known(values, known, train)
-    np.testing.assert_allclose(found, guess_by_sklearn(known, values, train))
-    assert abs(values - found)[0, 0] < 3
 
 
 def test_the_sign_of_a_composite_of_opposed_measures_is_that_of_the_first_in_every_fold():

@@ -14,7 +14,6 @@ from fcpower_bids.core.kernels import correlation_kernel
 from fcpower_bids.core.krr import KernelRidge
 from fcpower_bids.core.nested import nested_cv
 from fcpower_bids.core.probe import PRIMAL_WIDTH, LinearProbe, predict_from_arrays, ridge_model_arrays
-from fcpower_bids.core.scores import Training, best_penalty, selection_scores
 from fcpower_bids.core.targets import (
     composite_target,
     encode_binary,
@@ -23,7 +22,7 @@ from fcpower_bids.core.targets import (
     residual_target,
 )
 from fcpower_bids.resources import MEGA, memory_limit
-from tests.referee import ridge
+from tests.referee import linear, nested
 
 PENALTIES = np.array([1e-2, 1e-1, 1.0, 10.0])
 # Without shrinking: a failure is told at once, and its seed and sizes are small anyway.
@@ -31,32 +30,13 @@ quick = settings(max_examples=5, deadline=None, derandomize=True, phases=(Phase.
 SELECTIONS = ["pooled_pearson", "mean_predictive_cod", "pooled_mse", "mean_pearson", "mean_mae_norm"]
 
 
-def brute_force(kernel, build, folds, selection, intercept=True):
-    """Yield per fold and target: chosen penalty, predictions, inner scores; every loop written out."""
-    for fold in folds:
-        outer = build(fold.train)
-        for j in range(outer.shape[1]):
-            observed, predicted, train = [], [], []
-            for rows in fold.inner:
-                rest = np.setdiff1d(fold.train, rows)
-                y = outer[:, j]
-                rows = rows[~np.isnan(y[rows])]
-                if not rows.size:
-                    continue
-                observed.append(y[rows, None])
-                paths = [ridge(kernel, y, rest, rows, penalty, intercept) for penalty in PENALTIES]
-                predicted.append(np.stack(paths)[..., None])
-                train.append(Training.of(y[rest][~np.isnan(y[rest])][:, None]))
-            scores = selection_scores(selection, observed, predicted, train)
-            penalty = PENALTIES[best_penalty(scores, PENALTIES)[0]]
-            yield penalty, ridge(kernel, outer[:, j], fold.train, fold.test, penalty, intercept), scores[:, 0]
-
-
 def assert_equals_brute_force(kernel, build, folds, selection, intercept=True):
-    solver = KernelRidge(kernel, PENALTIES, intercept)
-    result = nested_cv(solver, build, folds, selection)
+    """`build`: targets that are built in each fold, or fixed ones."""
+    result = nested_cv(KernelRidge(kernel, PENALTIES, intercept), build, folds, selection)
+    build = build if callable(build) else fixed_target(build)
     m = result.chosen.shape[1]
-    for i, expected in enumerate(brute_force(kernel, build, folds, selection, intercept)):
+    written_out = nested(lambda train: kernel, build, folds, PENALTIES, selection, intercept)
+    for i, expected in enumerate(written_out):
         f, j = divmod(i, m)
         assert result.chosen[f, j] == expected[0]
         np.testing.assert_allclose(result.predicted[f][:, j], expected[1], rtol=0, atol=1e-8)
@@ -85,13 +65,7 @@ def cohorts(draw):
 @given(cohorts(), st.sampled_from(SELECTIONS), st.booleans())
 def test_missing_targets_equal_brute_force(cohort, selection, intercept):
     _, features, y, folds = cohort
-    assert_equals_brute_force(correlation_kernel(features), fixed_target(y), folds, selection, intercept=intercept)
-    ours = nested_cv(KernelRidge(correlation_kernel(features), PENALTIES, intercept), y, folds, selection)
-    built = nested_cv(
-        KernelRidge(correlation_kernel(features), PENALTIES, intercept), fixed_target(y), folds, selection
-    )
-    for a, b in zip(ours.predicted, built.predicted, strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)  # built ones are multiplied for all folds at once
+    assert_equals_brute_force(correlation_kernel(features), y, folds, selection, intercept=intercept)
 
 
 @quick
@@ -210,29 +184,6 @@ def test_similarity_is_the_mean_correlation_with_the_training_scans(cohort):
 PROBED = np.array([0.1, 1.0, 10.0, 100.0])
 
 
-def referee(features, y, folds, scaling, intercept):
-    """Yield chosen penalty and predictions of one target, the loops written out with scikit-learn."""
-
-    def paths(values, scaled_on, train, rows):
-        scaler = StandardScaler().fit(features[scaled_on])
-        x, at = scaler.transform(features[train]), scaler.transform(features[rows])
-        fits = [Ridge(alpha=penalty, fit_intercept=intercept).fit(x, values[train]) for penalty in PROBED]
-        return np.stack([fit.predict(at) for fit in fits])[..., None]
-
-    for fold in folds:
-        values = y(fold.train)[:, 0]
-        known = ~np.isnan(values)
-        train = fold.train[known[fold.train]]
-        inner = [rows[known[rows]] for rows in fold.inner]
-        rests = [np.setdiff1d(train, rows) for rows in inner]
-        everyone = np.arange(len(values)) if scaling == "everyone" else train
-        predicted = [paths(values, everyone, rest, rows) for rest, rows in zip(rests, inner, strict=True)]
-        observed = [values[rows, None] for rows in inner]
-        known_means = [Training.of(values[rest, None]) for rest in rests]
-        best = best_penalty(selection_scores("pooled_pearson", observed, predicted, known_means), PROBED)[0]
-        yield PROBED[best], paths(values, everyone, train, fold.test)[best, :, 0]
-
-
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("scaling", ["fold", "everyone"])
 @pytest.mark.parametrize("width", [8, PRIMAL_WIDTH + 1])
@@ -248,6 +199,11 @@ def test_equal_to_scikit_learn(width, large, tolerance, scaling, intercept, monk
     folds = replicated_folds(45, 4, 3, 1)
     probe = LinearProbe(features, PROBED, intercept, scaling == "everyone")
     result = nested_cv(probe, y, folds)
-    for f, (penalty, predicted) in enumerate(referee(features, fixed_target(y), folds, scaling, intercept)):
+
+    def kernel_of(train):
+        return linear(features, slice(None) if scaling == "everyone" else train)
+
+    expected = nested(kernel_of, fixed_target(y), folds, PROBED, intercept=intercept)
+    for f, (penalty, predicted, _) in enumerate(expected):
         assert result.chosen[f, 0] == penalty
         np.testing.assert_allclose(result.predicted[f][:, 0], predicted, rtol=0, atol=tolerance)

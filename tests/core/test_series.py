@@ -25,15 +25,12 @@ from fcpower_bids.core.series import (
 from fcpower_bids.errors import Unfit
 
 
-def test_volumes_above_the_threshold_and_dummy_scans_are_not_kept():
+def test_volumes_above_the_threshold_or_of_unknown_motion_and_dummy_scans_are_not_kept():
     displacement = [np.nan, 0.1, 0.6, 0.5, 0.0, 2.0]
     assert censor_mask(displacement, 0.5).tolist() == [True, True, False, True, True, False]
     assert censor_mask(displacement, 0.5, dummy_scans=2).tolist() == [False, False, False, True, True, False]
     assert censor_mask(displacement, None).all()
     assert censor_mask(displacement, 0, dummy_scans=1).tolist() == [False] + [True] * 5
-
-
-def test_unknown_displacement_matters_only_with_a_threshold():
     displacement = [np.nan, 0.1, np.nan, 0.1]
     assert censor_mask(displacement, None).all()
     with pytest.raises(ValueError, match="of 1 volumes is unknown"):

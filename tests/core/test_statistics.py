@@ -64,17 +64,22 @@ def test_continuous_scores_against_referees(rng):
 
 
 @quick
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 4)), min_size=4, max_size=30))
-def test_binary_scores_against_scikit_learn_with_ties(pairs):
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 4)), min_size=4, max_size=30), st.booleans())
+def test_binary_scores_against_scikit_learn_with_ties(pairs, weigh):
+    """Residuals of classes are scored with their sizes as weights (overlap weights)."""
     y, f = (np.array(column, dtype=float) for column in zip(*pairs, strict=True))
-    area = score_predictions("auc", y, f)
-    accuracy = score_predictions("balanced_accuracy", y, f, Training(np.array([1.5]), np.array([1.0])))
+    p = np.random.default_rng(len(y)).uniform(0.1, 0.9, len(y)) if weigh else 0.0
+    weights, middle = ({"sample_weight": np.abs(y - p)}, 0.0) if weigh else ({}, 1.5)
+    f += middle - 1.5
+    area = score_predictions("auc", y - p, f)
+    accuracy = score_predictions("balanced_accuracy", y - p, f, Training(np.array([middle]), np.array([1.0])))
     if len(set(y)) == 1:
         assert np.isnan(area)
         assert np.isnan(accuracy)
     else:
-        assert area == pytest.approx(metrics.roc_auc_score(y, f), abs=1e-12)
-        assert accuracy == pytest.approx(metrics.balanced_accuracy_score(y, f > 1.5), abs=1e-12)
+        assert area == pytest.approx(metrics.roc_auc_score(y, f, **weights), abs=1e-12)
+        expected = metrics.balanced_accuracy_score(y, f > middle, **weights)
+        assert accuracy == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("constant", [0.0, 0.1, 1e6 + 0.3])
@@ -118,24 +123,6 @@ def test_selection_pools_or_averages_and_prefers_less_loss(rng, name):
 def test_first_best_penalty_wins_and_no_score_means_the_largest():
     scores = np.array([[0.1, np.nan, 2.0], [0.5, np.nan, np.nan], [0.5, np.nan, 1.0]])
     np.testing.assert_array_equal(best_penalty(scores, np.array([0.1, 10.0, 1.0])), [1, 1, 0])
-
-
-def test_residuals_of_classes_are_scored_with_their_sizes_as_weights():
-    """Overlap weights: sklearn's area and balanced accuracy with sample weights, ties included."""
-    from sklearn.metrics import balanced_accuracy_score, roc_auc_score
-
-    rng = np.random.default_rng(0)
-    classes, p = rng.integers(0, 2, (50, 3)), rng.uniform(0.1, 0.9, (50, 3))
-    predicted = rng.standard_normal((2, 50, 3)).round(1)
-    area = score_predictions("auc", classes - p, predicted)
-    zero = Training(np.zeros(3), np.ones(3))
-    accuracy = score_predictions("balanced_accuracy", classes - p, predicted, zero)
-    for i, j in np.ndindex(2, 3):
-        weights = {"sample_weight": np.abs(classes - p)[:, j]}
-        assert area[i, j] == pytest.approx(roc_auc_score(classes[:, j], predicted[i, :, j], **weights))
-        called = predicted[i, :, j] > 0
-        assert accuracy[i, j] == pytest.approx(balanced_accuracy_score(classes[:, j], called, **weights))
-    assert np.isnan(score_predictions("auc", np.full(4, 0.3), np.arange(4.0)))
 
 
 @pytest.mark.parametrize("weigh", [False, True])

@@ -138,12 +138,43 @@ def test_missing_and_unexpected_keys_are_all_named(checkpoint):
     assert "not finite: encoder.layers.0.norm2.bias" in message
 
 
-@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"\xff" * 64 + b[64:]])
-def test_damaged_weights_are_named(checkpoint, damage):
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda b: b[: len(b) // 2], r"model\.safetensors is damaged.*again"),
+        (lambda b: b"\xff" * 64 + b[64:], r"model\.safetensors is damaged.*again"),
+        (lambda b: b[:-4] + bytes([b[-4] ^ 1]) + b[-3:], "tensors are not those that were written"),
+    ],
+)
+def test_damaged_weights_are_named(checkpoint, damage, message):
+    """The last is the least bit of one number: it stays finite and near."""
     path = checkpoint / "model.safetensors"
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(CheckpointError, match=r"model\.safetensors is damaged.*again"):
+    with pytest.raises(CheckpointError, match=message):
         load_encoder("fbert", checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"d": "8"}, "describes an impossible model: .*d must be a whole number"),
+        ({"d": 10**9}, "describes an impossible model: .*parameters"),
+        ({"licence": "CC-BY-4.0"}, r"not as it was written.*remove its entry 'proof'"),
+        ({"licence": "CC-BY-4.0", "proof": None}, "has no proof of its weights"),
+    ],
+)
+def test_a_changed_configuration_is_refused_and_may_be_meant(checkpoint, change, message):
+    path = checkpoint / "config.json"
+    facts = json.loads(path.read_text()) | change
+    path.write_text(json.dumps({key: value for key, value in facts.items() if value is not None or key != "proof"}))
+    with pytest.raises(CheckpointError, match=message):
+        load_encoder("fbert", checkpoint)
+    if "proof" in change:
+        (checkpoint / "facts.json").write_text("{}")  # which states nothing
+        with pytest.raises(CheckpointError, match=message):
+            load_encoder("fbert", checkpoint)
+        (checkpoint / "facts.json").write_text(json.dumps({"heads": facts["heads"]}))
+        assert load_encoder("fbert", checkpoint).provenance()["licence"] == "CC-BY-4.0"
 
 
 def test_hub_id_and_revision_are_passed_on(monkeypatch, checkpoint, recordings):
@@ -262,23 +293,29 @@ def test_one_by_one_equals_batched(encoder, recordings, read):
     np.testing.assert_allclose(together, apart, rtol=0, atol=2e-6)
 
 
-def test_sequence_is_the_forward_of_the_z_scored_recording(encoder, recordings):
-    x = recordings[0]
-    z = (x - x.mean(0)) / x.std(0, ddof=1)
-    with torch.no_grad():
-        expected = encoder.model(torch.from_numpy(z[None].astype(np.float32))).numpy()
-    np.testing.assert_allclose(encoder.embed([x], NAMES, 2.0), expected, rtol=0, atol=2e-6)
-
-
-def test_windows_are_consecutive_where_the_length_allows(encoder, recordings):
-    """The paper's 144 seconds each: 72, 36 or 48 volumes; what is left at the end is no window."""
-    x = np.random.default_rng(3).standard_normal((150, 12))
+def forward(encoder, x, length):
+    """Mean of what the model makes of consecutive windows of the z-scored recording."""
     z = ((x - x.mean(0)) / x.std(0, ddof=1)).astype(np.float32)
-    for seconds, length in ((2.0, 72), (4.0, 36), (3.0, 48), (np.nan, 30)):
-        windows = z[: 150 // length * length].reshape(-1, length, 12)
-        with torch.no_grad():
-            expected = encoder.model(torch.from_numpy(windows)).mean(0).numpy()
-        np.testing.assert_allclose(encoder.embed([x], NAMES, seconds, "windows")[0], expected, rtol=0, atol=2e-6)
+    windows = torch.from_numpy(z[: len(x) // length * length].reshape(-1, length, 12))
+    with torch.no_grad():
+        return encoder.model(windows).mean(0).numpy()
+
+
+@pytest.mark.parametrize(
+    ("read", "seconds", "length"),
+    [
+        ("sequence", 2.0, 150),
+        ("windows", 2.0, 72),
+        ("windows", 4.0, 36),
+        ("windows", 3.0, 48),
+        ("windows", np.nan, 30),
+    ],
+)
+def test_a_recording_is_read_whole_or_in_consecutive_windows(encoder, read, seconds, length):
+    """The paper's 144 seconds each: 72, 36 or 48 volumes; what is left at the end is no window."""
+    x = 3 * np.random.default_rng(3).standard_normal((150, 12)) + 100
+    expected = forward(encoder, x, length)
+    np.testing.assert_allclose(encoder.embed([x], NAMES, seconds, read)[0], expected, rtol=0, atol=2e-6)
 
 
 def test_parcels_are_matched_by_name(encoder, recordings):
@@ -321,10 +358,7 @@ def test_bad_parcels_are_named(encoder, recordings, spoil, message):
 def test_shorter_than_the_training_window_is_embedded_with_a_caution(encoder, recordings, read, length, caplog):
     embedding._warn_once.cache_clear()  # said once a run
     x = recordings[0][:length]
-    z = ((x - x.mean(0)) / x.std(0, ddof=1)).astype(np.float32)
-    with torch.no_grad():
-        expected = encoder.model(torch.from_numpy(z[None])).numpy()
-    np.testing.assert_allclose(encoder.embed([x], NAMES, 2.0, read), expected, rtol=0, atol=2e-6)
+    np.testing.assert_allclose(encoder.embed([x], NAMES, 2.0, read)[0], forward(encoder, x, length), rtol=0, atol=2e-6)
     encoder.embed([x], NAMES, 2.0, read)
     assert caplog.text.count(f"{length} volumes are fewer than the 20 of the windows") == 1
     _, facts = embed_recording(encoder, x, tuple(NAMES), 2.0, read, ("bids", "sub-01"))

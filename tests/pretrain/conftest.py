@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from fcpower_bids.pretrain import judgement
-from fcpower_bids.pretrain.packing import pack_corpus
 from tests.encoders.conftest import one_thread
 from tests.pretrain.outputs import PACKED, plant_outputs, run_pretrain, write_public
 
@@ -74,17 +73,6 @@ def recordings():
 
 
 @pytest.fixture(scope="session")
-def packed_once(tmp_path_factory) -> Path:
-    pack_corpus(as_sources(made_recordings()), folder := tmp_path_factory.mktemp("packed") / "pack", atlas="toy")
-    return folder
-
-
-@pytest.fixture
-def pack(tmp_path: Path, packed_once) -> Path:
-    return shutil.copytree(packed_once, tmp_path / "pack")
-
-
-@pytest.fixture(scope="session")
 def written_once(tmp_path_factory):
     """Outputs of the participant level, their tables, and their corpus in both layouts."""
     folder = tmp_path_factory.mktemp("written")
@@ -98,6 +86,12 @@ def written_once(tmp_path_factory):
 def written(tmp_path, written_once) -> Path:
     """A copy of them, to be changed."""
     return shutil.copytree(written_once[0], tmp_path, dirs_exist_ok=True)
+
+
+@pytest.fixture
+def pack(tmp_path, written_once) -> Path:
+    """A copy of their corpus alone."""
+    return shutil.copytree(written_once[0] / "out" / "corpus", tmp_path / "pack")
 
 
 @pytest.fixture

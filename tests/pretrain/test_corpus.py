@@ -29,6 +29,7 @@ from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.store import beside
 from tests.pretrain.conftest import NAMES, as_sources, made_recordings
 from tests.pretrain.outputs import HERE, PACKED, in_child, plant_outputs, read_log, run_pretrain, write_public
+from tests.referee import power_edges
 
 
 def packed_table(folder) -> pd.DataFrame:
@@ -42,12 +43,6 @@ def packed_series(folder) -> dict[str, np.ndarray]:
     return {name: series[row["offset"] : row["offset"] + row["T"]] for name, row in packed_table(folder).iterrows()}
 
 
-def fc_power(series: np.ndarray, alpha: float) -> np.ndarray:
-    """Off-diagonal entries of the power of the correlation matrix, for a matrix of full rank."""
-    values, vectors = np.linalg.eigh(np.corrcoef(series.T))
-    return ((vectors * values**alpha) @ vectors.T)[np.triu_indices(series.shape[1], 1)]
-
-
 def test_packed_series_are_the_written_tables_and_the_teacher_is_theirs(tmp_path, tables):
     packed = packed_series(tmp_path)
     assert packed.keys() == tables.keys()
@@ -58,7 +53,7 @@ def test_packed_series_are_the_written_tables_and_the_teacher_is_theirs(tmp_path
     vectors = load_file(tmp_path / "out" / "corpus" / "teacher-00000.safetensors")["vectors"]
     kernel = load_file(tmp_path / "out" / "corpus" / "teacher_kernel.safetensors")["kernel"]
     positions = packed_table(tmp_path)["position"]
-    edges = {name: fc_power(series, 0.35) for name, series in packed.items()}
+    edges = {name: power_edges(series, 0.35) for name, series in packed.items()}
     for name in tables:
         assert np.corrcoef(edges[name], vectors[positions[name]])[0, 1] > 0.9999
     np.testing.assert_allclose(kernel, np.corrcoef([edges[name] for name in positions.index]), rtol=0, atol=2e-3)
@@ -193,24 +188,16 @@ def test_unchanged_tables_are_not_read_again_and_what_is_said_of_them_is_kept_up
     np.testing.assert_allclose(kernel[np.ix_(order, order)], fresh, rtol=0, atol=2e-7)
 
 
-def test_who_is_gone_leaves_the_corpus_of_a_folder_that_was_moved_too(tmp_path, tables):
-    assert run_pretrain(tmp_path, quick=PACKED) == 0
-    (tmp_path / "out").rename(tmp_path / "moved")
-    shutil.rmtree(tmp_path / "moved" / "sub-03")
-    assert run_pretrain(tmp_path, quick=PACKED, out="moved") == 0
-    packed = pd.read_csv(tmp_path / "moved" / "corpus" / "recordings.tsv", sep="\t", dtype=str)
-    assert sorted(packed["id"]) == sorted(name for name in tables if "sub-03" not in name)
-    assert packed["place"].nunique() == 1
-
-
-def test_a_copy_of_the_outputs_with_fewer_people_takes_nobody_out_of_a_corpus(tmp_path, tables):
-    corpus = ("--corpus", tmp_path / "shared")
-    assert run_pretrain(tmp_path, *corpus, quick=PACKED) == 0
-    shutil.copytree(tmp_path / "out", tmp_path / "copy")
-    shutil.rmtree(tmp_path / "copy" / "sub-03")
-    assert run_pretrain(tmp_path, *corpus, quick=PACKED, out="copy") == 0
-    packed = pd.read_csv(tmp_path / "shared" / "recordings.tsv", sep="\t", dtype=str)
-    assert sorted(packed["id"]) == sorted(tables)
+@pytest.mark.parametrize("moved", [True, False])
+def test_who_is_gone_leaves_the_corpus_and_a_copy_with_fewer_people_takes_nobody_out(tmp_path, tables, moved):
+    corpus = tmp_path / "second" / "corpus" if moved else tmp_path / "shared"
+    assert run_pretrain(tmp_path, *() if moved else ("--corpus", corpus), quick=PACKED) == 0
+    (shutil.move if moved else shutil.copytree)(tmp_path / "out", tmp_path / "second")
+    shutil.rmtree(tmp_path / "second" / "sub-03")
+    assert run_pretrain(tmp_path, "--corpus", corpus, quick=PACKED, out="second") == 0
+    packed = pd.read_csv(corpus / "recordings.tsv", sep="\t", dtype=str)
+    assert sorted(packed["id"]) == sorted(name for name in tables if not (moved and "sub-03" in name))
+    assert packed["place"].nunique() == (1 if moved else 2)
 
 
 IDS = [f"sub-{i:02d}" for i in range(16)]
@@ -239,11 +226,6 @@ def test_families_are_those_of_the_tables_that_are_named_too(tmp_path, tables, p
         packed = packed_table(tmp_path)
         people = "sub-" + packed["subject"].astype(str).str.zfill(2)
         assert packed["family"].tolist() == [houses[person] for person in people]
-
-
-def series(length: int, parcels: int = 20, seed: int = 0) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    return rng.standard_normal((length, parcels)) @ rng.standard_normal((parcels, parcels))
 
 
 def test_kernel_of_real_recordings(shared):
@@ -351,9 +333,8 @@ def test_who_may_read_a_pack_follows_from_the_umask(tmp_path):
     assert modes == {oct(0o640)}
 
 
+@pytest.mark.usefixtures("written")
 def test_nobody_trains_where_everyone_is_rejected(tmp_path, capsys):
-    plant_outputs(tmp_path, made_recordings())
-    assert run_pretrain(tmp_path, quick=PACKED) == 0
     rows = [f"sub-{number:02d}\tmoved" for number in range(16)]
     (tmp_path / "out" / "exclude.tsv").write_text("\n".join(["participant_id\treason", *rows, ""]))
     for steps in ("0", "4"):
@@ -362,18 +343,13 @@ def test_nobody_trains_where_everyone_is_rejected(tmp_path, capsys):
     assert not (tmp_path / "out" / "encoder").exists()
 
 
-@pytest.mark.parametrize("public", [False, True])
-def test_choices_of_the_packing_are_refused_where_nothing_is_packed(tmp_path, capsys, public):
-    plant_outputs(tmp_path, made_recordings())
-    corpus = tmp_path / "corpus"
-    assert run_pretrain(tmp_path, "--corpus", corpus, quick=PACKED) == 0
-    if public:
-        write_public(corpus, corpus := tmp_path / "public")
+@pytest.mark.parametrize("name", ["out/corpus", "public"])
+def test_choices_of_the_packing_are_refused_where_nothing_is_packed(written, capsys, name):
     of_packing = ("--participant-label 01", "--alpha 0.5", "--atlas Schaefer100", "--family-column family")
-    for given in (*of_packing, *["-d list=nowhere.tsv"] * public):
-        assert run_pretrain(tmp_path, "--corpus", corpus, *given.split(), out="empty") == 2
+    for given in (*of_packing, *["-d list=nowhere.tsv"] * (name == "public")):
+        assert run_pretrain(written, "--corpus", written / name, *given.split(), out="empty") == 2
         assert "is of the packing" in capsys.readouterr().err
-    assert not list((tmp_path / "empty").glob("logs/settings*"))
+    assert not list((written / "empty").glob("logs/settings*"))
 
 
 def test_two_datasets_that_are_packed_into_one_corpus_at_once_are_both_there(tmp_path):

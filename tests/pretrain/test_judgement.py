@@ -10,13 +10,15 @@ import pytest
 import torch
 from scipy import stats
 
+from fcpower_bids.core.alignment import kernel_alignment
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.pretrain.engine import EVALUATION, draw_batch
-from fcpower_bids.pretrain.judgement import TRAIN, split_families
+from fcpower_bids.pretrain.judgement import CONFIRM, SELECT, TRAIN, split_families
 from tests.command import main
 from tests.pretrain.conftest import made_recordings
 from tests.pretrain.outputs import QUICK, main_with_checkpoints, plant_outputs
+from tests.referee import power_edges
 
 JUDGED = True
 WINDOW, SHARE = 20, 0.4
@@ -54,8 +56,7 @@ def facts_of(out) -> dict:
 
 
 def edges_of(series: np.ndarray, alpha: float = 1.0) -> np.ndarray:
-    values, vectors = np.linalg.eigh(np.corrcoef(series.T))
-    edges = ((vectors * np.maximum(values, 0) ** alpha) @ vectors.T)[np.triu_indices(series.shape[1], 1)]
+    edges = power_edges(series, alpha)
     edges = edges - edges.mean()
     return edges / np.linalg.norm(edges)
 
@@ -85,7 +86,7 @@ class Referee:
         people = table["subject"].to_numpy()
         roles = split_families(people, SHARE, seed)
         self.rows = np.flatnonzero(roles != TRAIN)
-        self.people = people[self.rows]
+        self.people, self.roles = people[self.rows], roles[self.rows]
         edges = np.array([edges_of(series[row], 0.35) for row in self.rows])
         self.teacher = edges @ edges.T
         places = np.array([len(self.z[row]) - WINDOW + 1 for row in self.rows])
@@ -134,6 +135,19 @@ def test_the_model_beats_random_weights_on_unseen_people(run):
 
 def test_every_number_follows_from_the_tables_of_the_user(run, referee):
     found = read(run)
+    (K,) = referee.kernels["model"]
+    for debiased in (False, True):
+        aligned = kernel_alignment(K, referee.teacher, debiased)
+        assert aligned == pytest.approx(cka(K, referee.teacher, debiased), abs=1e-12)
+        assert kernel_alignment(K, 3 * K + 7, debiased) == pytest.approx(1, abs=1e-12)
+    row, without = read(run, "log").loc[facts_of(run)["Step"]], []
+    for name, half in (("select", SELECT), ("confirm", CONFIRM)):
+        rows = np.ix_(referee.roles == half, referee.roles == half)
+        assert row[name] == pytest.approx(cka(K[rows], referee.teacher[rows]), abs=2e-3)
+    for person in sorted(set(referee.people)):
+        rows = np.ix_(referee.people != person, referee.people != person)
+        without.append(cka(K[rows], referee.teacher[rows]))
+    assert row["cka_se"] == pytest.approx(np.sqrt((len(without) - 1) * np.var(without)), rel=0.02)
     for name, kernels in referee.kernels.items():
         expected = {
             "cka": np.mean([cka(K, referee.teacher, False) for K in kernels]),

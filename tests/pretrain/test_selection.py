@@ -10,14 +10,12 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-import torch
-from sklearn.linear_model import Ridge
-from sklearn.preprocessing import StandardScaler
 
-from fcpower_bids.core.alignment import kernel_alignment
 from fcpower_bids.core.folds import replicated_folds
+from fcpower_bids.core.targets import fixed_target
 from fcpower_bids.encoders import load_encoder
-from fcpower_bids.encoders.checkpoints import CheckpointError, find_in_training, read_config
+from fcpower_bids.encoders.checkpoints import find_in_training
+from fcpower_bids.encoders.fbert import FBert, FBertConfig
 from fcpower_bids.outputs.tables import read_series
 from fcpower_bids.pretrain.corpus import open_pack
 from fcpower_bids.pretrain.judgement import (
@@ -27,12 +25,12 @@ from fcpower_bids.pretrain.judgement import (
     TRAIN,
     HeldOut,
     choose_checkpoint,
-    encode,
     split_families,
 )
 from tests.command import main
 from tests.pretrain.conftest import NAMES, made_recordings
 from tests.pretrain.outputs import plant_outputs, read_log, run_pretrain
+from tests.referee import linear, nested
 
 
 def test_no_family_is_on_two_sides():
@@ -47,14 +45,6 @@ def test_no_family_is_on_two_sides():
     assert (split_families(families, 0.4, 2) != roles).any()
 
 
-def test_choice_closed_form():
-    halves = [[0.1, 0.3], [0.5, 0.2], [0.4, 0.6], [0.3, 0.5]]
-    paper = choose_checkpoint(halves, [0.2, 0.4, 0.7, 0.66])
-    assert (paper.position, paper.selected) == (2, 0.7)
-    assert paper.optimism == pytest.approx(((0.5 - 0.2) + (0.6 - 0.4)) / 2)
-    assert paper.confirmed == pytest.approx(0.7 - paper.optimism)
-
-
 @pytest.mark.parametrize(
     ("errors", "position"),
     [
@@ -62,6 +52,7 @@ def test_choice_closed_form():
         ([0, 0, 0.05, 0], 3),  # the latest that is within one standard error of the best
         ([1, 1, 0.05, 1], 3),  # that of the best alone counts
         ([0, 0, np.nan, 0], 2),
+        (None, 2),  # as in the paper
     ],
 )
 def test_the_latest_checkpoint_that_is_as_good_as_the_best_is_chosen(errors, position):
@@ -69,46 +60,16 @@ def test_the_latest_checkpoint_that_is_as_good_as_the_best_is_chosen(errors, pos
     choice = choose_checkpoint(halves, [0.2, 0.69, 0.7, 0.66], errors)
     assert choice.position == position
     assert choice.selected == (0.7, 0.66)[position - 2]
+    assert choice.optimism == pytest.approx(((0.5 - 0.2) + (0.6 - 0.4)) / 2)
     assert choice.confirmed == pytest.approx(choice.selected - choice.optimism)
 
 
-class Mean(torch.nn.Module):
-    """Second moments of the first parcels: enough to be scored."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(1))
-
-    def forward(self, x):
-        return (x[:, :, :, None] * x[:, :, None, :]).mean(1).flatten(1) * self.weight
-
-
-def test_evaluation_uses_the_held_out_rows_and_fixed_windows(pack):
-    corpus = open_pack(pack)
-    rows = np.arange(4, 24)
-    held_out = HeldOut(corpus, rows, np.array([SELECT, CONFIRM] * 10), window=40, seed=3)
-    first, again = held_out.evaluate(Mean().train()), held_out.evaluate(Mean())
-    assert first == again
-    assert first["cka_debiased"] > 0.2
-    assert first["cka"] > first["cka_debiased"]
-    for half, name in ((SELECT, "select"), (CONFIRM, "confirm")):
-        E = held_out.average(encode(Mean()))[0][held_out.roles == half]
-        K = corpus.kernel_of(rows[held_out.roles == half]).double().numpy()
-        assert first[name] == pytest.approx(kernel_alignment(E @ E.T, K, debiased=True), abs=1e-9)
-    E, K = held_out.average(encode(Mean()))[0], corpus.kernel_of(rows).double().numpy()
-    families = corpus.families[rows]
-    without = []
-    for family in sorted(set(families)):
-        kept = families != family
-        part = E[kept] - E[kept].mean(axis=0)
-        without.append(kernel_alignment(part @ part.T, K[np.ix_(kept, kept)], debiased=True))
-    n = len(without)
-    assert n > 5
-    expected = np.sqrt((n - 1) / n * np.sum((np.array(without) - np.mean(without)) ** 2))
-    assert first["cka_se"] == pytest.approx(expected, abs=1e-9)
-    broken = Mean()
-    broken.weight.data.fill_(torch.nan)
-    assert not held_out.evaluate(broken)  # so the log has no score, and the next step says why
+def test_a_model_that_gives_no_numbers_has_no_score(pack):
+    """So the log has none, and the next step says why."""
+    model = FBert(FBertConfig(10, d=8, layers=1, heads=2, ff=8))
+    model.cls_token.data.fill_(np.nan)
+    roles = np.array([SELECT, CONFIRM] * 10)
+    assert not HeldOut(open_pack(pack), np.arange(4, 24), roles, window=40, seed=3).evaluate(model)
 
 
 def digest(salt: str, label: str) -> str:
@@ -167,13 +128,6 @@ def finished(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def trained(finished, tmp_path):
-    """A copy of the run, to be changed, with the folder of its model."""
-    folder = shutil.copytree(finished, tmp_path / "run")
-    return folder, folder / "out" / "encoder" / "model"
-
-
 def flip(path) -> None:
     """Change the least bit of one number: it stays finite and near."""
     content = bytearray(path.read_bytes())
@@ -181,43 +135,10 @@ def flip(path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"), [({"d": "8"}, "d must be a whole number"), ({"d": 10**9}, "parameters")]
-)
-def test_an_impossible_model_is_named(trained, change, message):
-    path = trained[1] / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(CheckpointError, match=f"describes an impossible model: .*{message}"):
-        read_config(trained[1])
-
-
-def test_a_flipped_bit_is_noticed(trained):
-    flip(trained[1] / "model.safetensors")
-    with pytest.raises(CheckpointError, match="tensors are not those that were written"):
-        load_encoder("fbert", trained[1])
-
-
-def test_a_changed_configuration_is_noticed_and_may_be_meant(trained):
-    path = trained[1] / "config.json"
-    facts = json.loads(path.read_text()) | {"licence": "CC0-1.0"}
-    path.write_text(json.dumps(facts))
-    with pytest.raises(CheckpointError, match=r"not as it was written.*remove its entry 'proof'"):
-        load_encoder("fbert", trained[1])
-    del facts["proof"]
-    path.write_text(json.dumps(facts))
-    with pytest.raises(CheckpointError, match="has no proof of its weights"):
-        load_encoder("fbert", trained[1])
-    (trained[1] / "facts.json").write_text("{}")  # which states nothing
-    with pytest.raises(CheckpointError, match="has no proof of its weights"):
-        load_encoder("fbert", trained[1])
-    (trained[1] / "facts.json").write_text(json.dumps({"heads": facts["heads"]}))
-    assert load_encoder("fbert", trained[1]).provenance()["licence"] == "CC0-1.0"
-
-
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors"])
-def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(trained, finished, name, caplog, capsys):
+def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(finished, tmp_path, name, caplog, capsys):
     """The same weights as of a run whose last checkpoint was whole; none is gone on from where both are damaged."""
-    folder, _ = trained
+    folder = shutil.copytree(finished, tmp_path / "run")
     newest, other = (folder / "out" / "encoder" / "checkpoints" / f"step-000000{step}" for step in (4, 2))
     flip(newest / name)
     assert run_pretrain(folder) == 0
@@ -290,16 +211,9 @@ def probe_of(features, target, names) -> float:
     """Nested cross-validation by scikit-learn; the inner folds are scaled as the outer training people."""
     folds = replicated_folds(len(features), 10, 5, REPEATS, families=names)
     predicted = np.zeros((REPEATS, len(features)))
-    for fold in folds:
-        x = StandardScaler().fit(features[fold.train]).transform(features)
-        copies = np.repeat(target[:, None], len(PENALTIES), axis=1)  # scikit-learn takes a penalty per target
-        inner = np.zeros(copies.shape)
-        for rows in fold.inner:
-            others = np.setdiff1d(fold.train, rows)
-            inner[rows] = Ridge(PENALTIES).fit(x[others], copies[others]).predict(x[rows])
-        scores = [np.corrcoef(guess, target[fold.train])[0, 1] for guess in inner[fold.train].T]
-        best = Ridge(PENALTIES[int(np.argmax(scores))]).fit(x[fold.train], target[fold.train])
-        predicted[fold.repeat, fold.test] = best.predict(x[fold.test])
+    expected = nested(lambda train: linear(features, train), fixed_target(target[:, None]), folds, PENALTIES)
+    for fold, (_, scores, _) in zip(folds, expected, strict=True):
+        predicted[fold.repeat, fold.test] = scores
     return float(np.mean([np.corrcoef(one, target)[0, 1] for one in predicted]))
 
 

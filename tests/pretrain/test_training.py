@@ -55,10 +55,11 @@ def weights(run, step=8):
     return load_file(run / "checkpoints" / f"step-{step:07d}" / "model.safetensors")
 
 
-def assert_equal_weights(first, second, atol=0.0):
+def assert_same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor], atol: float = 0.0) -> None:
     assert first.keys() == second.keys()
-    for key, value in first.items():
-        torch.testing.assert_close(second[key], value, rtol=0, atol=atol)
+    for name, value in first.items():
+        torch.testing.assert_close(second[name], value, rtol=0, atol=atol, msg=lambda m, name=name: f"{name}: {m}")
+    assert max(float(value.abs().max()) for name, value in first.items() if name != "loss") > 1e-3
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,7 @@ def test_resuming_is_exact_to_the_bit(tmp_path, whole, changes, monkeypatch):
     pretrain(pack, tmp_path / "parts", config(**changes), stop_step=3)
     assert (tmp_path / "parts" / "checkpoints" / "step-0000003" / "optimizer.safetensors").exists()
     pretrain(pack, tmp_path / "parts", config(**changes))
-    assert_equal_weights(weights(alone), weights(tmp_path / "parts"))
+    assert_same(weights(alone), weights(tmp_path / "parts"))
     shared_steps = [0, 4, 6, 8]
     pd.testing.assert_frame_equal(*(read_log(run).loc[shared_steps] for run in (alone, tmp_path / "parts")))
 
@@ -96,7 +97,7 @@ def test_the_model_of_a_run_embeds(whole):
     assert "held-out families" in facts["selection"]
     assert facts["corpus_sha256"] == json.loads((pack / "pack.json").read_text())["sha256"]
     assert f"| step | {outcome['step']} |" in (outcome["folder"] / "README.md").read_text()
-    assert_equal_weights(load_file(outcome["folder"] / "model.safetensors"), weights(run, outcome["step"]))
+    assert_same(load_file(outcome["folder"] / "model.safetensors"), weights(run, outcome["step"]))
     assert outcome["step"] == read_log(run).loc[[4, 8], "select"].idxmax()
 
 
@@ -131,7 +132,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_it(tmp_path, whole, monkeypatc
     assert [folder.name for folder in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-0000004"]
     monkeypatch.setattr(train, "save_file", save)
     pretrain(pack, tmp_path / "run", config())
-    assert_equal_weights(weights(alone), weights(tmp_path / "run"))
+    assert_same(weights(alone), weights(tmp_path / "run"))
 
 
 def test_another_run_in_the_folder_is_refused(tmp_path, pack):
@@ -168,11 +169,6 @@ def test_positions_move_with_the_model_and_are_in_no_checkpoint():
 SHORT = ("--held-out", "0.4")
 
 
-def state_of(folder) -> dict:
-    (path,) = (folder / "encoder" / "checkpoints").glob("step-*/state.json")
-    return json.loads(path.read_text())
-
-
 def test_minutes_set_steps_and_warm_up_and_a_second_run_keeps_them(tmp_path, capsys):
     plant_outputs(tmp_path, made_recordings())
     words = (*TINY, *HERE, *SHORT, "--minutes", "0.02")
@@ -181,7 +177,8 @@ def test_minutes_set_steps_and_warm_up_and_a_second_run_keeps_them(tmp_path, cap
     steps, warm = map(int, re.search(r"have time for (\d+) steps, (\d+) of warm-up", told).groups())
     assert steps >= 10
     assert warm == min(100, steps // 10)
-    assert state_of(tmp_path / "out")["step"] == steps
+    (state,) = (tmp_path / "out" / "encoder" / "checkpoints").glob("step-*/state.json")
+    assert json.loads(state.read_text())["step"] == steps
     rates = pd.read_csv(tmp_path / "out" / "encoder" / "log.tsv", sep="\t")["learning_rate"].dropna()
     assert rates.iloc[-1] < 0.1 * 8.5e-4  # the cosine ends where the minutes end
     assert not (tmp_path / "out" / "encoder" / "trial").exists()
@@ -189,28 +186,24 @@ def test_minutes_set_steps_and_warm_up_and_a_second_run_keeps_them(tmp_path, cap
     assert f"have time for {steps} steps" in capsys.readouterr().err
     assert run_pretrain(tmp_path, quick=(*TINY, *HERE, *SHORT, "--minutes", "5")) == 2
     assert "holds a run of 0.02 minutes" in capsys.readouterr().err
-
-
-def test_minutes_of_a_run_without_a_checkpoint_are_those_of_its_student(tmp_path, capsys):
-    plant_outputs(tmp_path, made_recordings())
-    words = (*TINY, *HERE, *SHORT, "--minutes", "0.02")
-    assert run_pretrain(tmp_path, quick=words, every=1000) == 0
     schedule = tmp_path / "out" / "encoder" / "schedule.json"
     noted = json.loads(schedule.read_text()) | {"steps": 7}
-    for place in ("checkpoints", "model", "interim"):
-        shutil.rmtree(schedule.parent / place, ignore_errors=True)
-    for change, kept in (({}, True), ({"choices": "of another student"}, False)):
-        schedule.write_text(json.dumps(noted | change))
-        capsys.readouterr()
-        assert run_pretrain(tmp_path, quick=words, every=1000) == 0
-        assert ("have time for 7 steps" in capsys.readouterr().err) is kept
+    for change, kept in (({}, True), ({"choices": "of another student"}, False)):  # before the first checkpoint
         for place in ("checkpoints", "model", "interim"):
             shutil.rmtree(schedule.parent / place, ignore_errors=True)
+        schedule.write_text(json.dumps(noted | change))
+        assert run_pretrain(tmp_path, quick=words, every=1000) == 0
+        assert ("have time for 7 steps" in capsys.readouterr().err) is kept
 
 
-def test_a_refused_run_leaves_the_record_of_the_one_that_is_there(tmp_path):
+def test_a_run_beside_another_or_of_other_choices_is_refused_and_leaves_the_record_that_is_there(tmp_path, capsys):
     plant_outputs(tmp_path, made_recordings())
+    with lock(tmp_path / "out" / LOCKS / "pretrain"):
+        assert run_pretrain(tmp_path) == 2
+    assert "Another pretraining is at work in" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "encoder").exists()
     assert run_pretrain(tmp_path) == 0
+    assert not (tmp_path / "out" / LOCKS).exists()
     record = tmp_path / "out" / "logs" / "settings_pretrain.toml"
     before = record.read_text()
     assert run_pretrain(tmp_path, "--loss", "kl") == 2
@@ -234,16 +227,6 @@ def test_a_list_of_series_is_trained_on_by_one_command(tmp_path, capsys):
     assert "Corpus: 14 recordings of 14 people" in capsys.readouterr().err
     assert main([folder / "bids", folder / "two", "pretrain", *words[:-1], f"a={folder / 'out'}"]) == 2
     assert "list=FILE or LAYOUT=FOLDER" in capsys.readouterr().err
-
-
-def test_a_second_pretraining_in_the_same_folder_is_refused_and_starts_when_the_first_has_ended(tmp_path, capsys):
-    plant_outputs(tmp_path, made_recordings())
-    with lock(tmp_path / "out" / LOCKS / "pretrain"):
-        assert run_pretrain(tmp_path) == 2
-    assert "Another pretraining is at work in" in capsys.readouterr().err
-    assert not (tmp_path / "out" / "encoder").exists()
-    assert run_pretrain(tmp_path) == 0
-    assert not (tmp_path / "out" / LOCKS).exists()
 
 
 def batch(n: int = 12, d: int = 5, edges: int = 60, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -302,13 +285,6 @@ def gradients(fabric, loss: str, chunk: int | None, config: FBertConfig = SMALL)
 
 def single() -> object:
     return make_fabric(PretrainConfig(precision="64-true"))
-
-
-def assert_same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor], atol: float) -> None:
-    assert first.keys() == second.keys()
-    for name, value in first.items():
-        torch.testing.assert_close(second[name], value, rtol=0, atol=atol, msg=lambda m, name=name: f"{name}: {m}")
-    assert max(float(value.abs().max()) for name, value in first.items() if name != "loss") > 1e-3
 
 
 def test_chunks_see_the_same_dropout_in_both_passes():

@@ -87,12 +87,6 @@ def test_stateless_ones_need_neither_company_nor_fit(transform, recordings):
     json.dumps(transform.fit(recordings).metadata(recordings[0]), allow_nan=False)
 
 
-@pytest.fixture(scope="module")
-def golden(shared):
-    with np.load(shared / "golden/transforms/transforms_golden.npz") as arrays:
-        return dict(arrays)
-
-
 def noise(volumes: int, parcels: int) -> np.ndarray:
     return np.random.default_rng(0).standard_normal((volumes, parcels))
 
@@ -218,9 +212,9 @@ def test_partial_correlation_agrees_with_nilearn(golden, standardised):
     np.testing.assert_allclose(partial, golden[f"nilearn_partial_correlation_lw_{standardised}"], rtol=0, atol=1e-12)
 
 
-def draw_connectomes(n=5, n_parcels=6, n_volumes=50, seed=0):
-    generator = np.random.default_rng(seed)
-    return np.stack([pearson_connectivity(generator.standard_normal((n_volumes, n_parcels))) for _ in range(n)])
+def draw_connectomes(n_parcels=6, n_volumes=50):
+    series = np.random.default_rng(0).standard_normal((5, n_volumes, n_parcels))
+    return np.stack([pearson_connectivity(each) for each in series])
 
 
 # The affine-invariant references of pyriemann and nilearn stop at their own tolerances, 1e-8 and 1e-7.
@@ -233,10 +227,9 @@ def draw_connectomes(n=5, n_parcels=6, n_volumes=50, seed=0):
         ("riemannian", "riemann", 1e-9),
     ],
 )
-def test_agrees_with_pyriemann(shared, reference, name, tolerance):
-    with np.load(shared / "golden/transforms/transforms_golden.npz") as golden:
-        tangent = Tangent(reference=reference).fit_transform(golden["corr"])
-        expected = golden[f"pyriemann_tangent_riemann_ref_{name}"]
+def test_agrees_with_pyriemann(golden, reference, name, tolerance):
+    tangent = Tangent(reference=reference).fit_transform(golden["corr"])
+    expected = golden[f"pyriemann_tangent_riemann_ref_{name}"]
     rows, columns = np.triu_indices(24)
     weighted = tangent[:, rows, columns] * np.where(rows == columns, 1, np.sqrt(2))
     np.testing.assert_allclose(weighted, expected, rtol=0, atol=tolerance)
@@ -269,24 +262,14 @@ def test_short_scans_need_a_choice():
     assert transform.metadata(connectomes[0])["ShrinkageIntensity"] == 0.2
 
 
-def denoise_golden(shared):
-    with np.load(shared / "golden/transforms/transforms_golden.npz") as golden:
-        connectomes, expected = golden["corr"], golden["tensorly_tucker_8_8_10_recon"]
-    transform = Tucker(parcel_share=8 / 24, people_share=10 / 14)
-    return connectomes, expected, transform.fit_transform(connectomes)
-
-
-def test_agrees_with_tensorly(shared, monkeypatch):
+def test_agrees_with_tensorly(golden, monkeypatch):
     """Its iteration stops earlier: ours may differ a little, but must not fit worse."""
     monkeypatch.setattr("fcpower_bids.transforms.fitted.TUCKER_ITERATIONS", 500)
     monkeypatch.setattr("fcpower_bids.transforms.fitted.TUCKER_TOLERANCE", 1e-14)
-    connectomes, expected, denoised = denoise_golden(shared)
+    connectomes, expected = golden["corr"], golden["tensorly_tucker_8_8_10_recon"]
+    denoised = Tucker(parcel_share=8 / 24, people_share=10 / 14).fit_transform(connectomes)
     np.testing.assert_allclose(denoised, expected, rtol=0, atol=2e-4)
     assert np.linalg.norm(denoised - connectomes) <= np.linalg.norm(expected - connectomes)
-
-
-def draw_edges(n=12, n_edges=30, seed=0):
-    return np.random.default_rng(seed).standard_normal((n, n_edges))
 
 
 # Factor analysis is let run to scikit-learn's default tolerance here; the reference stopped at a smaller one.
@@ -299,11 +282,10 @@ def draw_edges(n=12, n_edges=30, seed=0):
         ("random_projection", 8, "sklearn_grp8_seed0", 1e-10),
     ],
 )
-def test_spans_the_reference_subspace(shared, name, n_components, key, angle, monkeypatch):
+def test_spans_the_reference_subspace(golden, name, n_components, key, angle, monkeypatch):
     monkeypatch.setattr("fcpower_bids.transforms.fitted.FACTOR_ITERATIONS", 100)
-    with np.load(shared / "golden/transforms/transforms_golden.npz") as golden:
-        scores = Subspace(name, n_components).fit(golden["X_triu"]).transform(golden["X_triu"])
-        expected = golden[key]
+    scores = Subspace(name, n_components).fit(golden["X_triu"]).transform(golden["X_triu"])
+    expected = golden[key]
     assert scores.shape == expected.shape
     angles = subspace_angles(scores - scores.mean(axis=0), expected - expected.mean(axis=0))
     assert angles.max() < angle
@@ -311,7 +293,7 @@ def test_spans_the_reference_subspace(shared, name, n_components, key, angle, mo
 
 @pytest.mark.parametrize("name", SUBSPACES)
 def test_people_who_were_not_fitted_get_scores_and_change_nothing(name):
-    edges, others = draw_edges(), draw_edges(seed=1)
+    edges, others = noise(12, 30), noise(12, 31)[:, 1:]
     subspace = Subspace(name, 4, seed=3).fit(edges)
     before = subspace.transform(edges)
     assert subspace.transform(others).shape == (12, 4)
