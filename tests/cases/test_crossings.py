@@ -12,8 +12,7 @@ from fcpower_bids import load_cohort
 from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.demo.dataset import make_dataset
 from fcpower_bids.demo.signals import DemoDesign
-from tests.cases.cohorts import QUICK, read, write_series, write_table
-from tests.cases.people import run, table
+from tests.cases.cohorts import QUICK, read, run, table, write_series, write_table
 from tests.running import run_app
 
 PEOPLE = tuple(f"sub-{number:03d}" for number in range(1, 41))

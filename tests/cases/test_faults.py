@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.app import main
-from tests.cases.people import LABELS, run, table, write_list
+from tests.cases.cohorts import LABELS, run, table, write_list
 from tests.running import PATIENCE, PLAIN, contents, run_app
 
 QUICK = ("--atlas", "builtin", *PLAIN, "--nprocs", "1")
@@ -68,18 +68,17 @@ def test_arrays_that_promise_what_they_have_not_cost_their_scans_alone(tmp_path)
     source = write_list(tmp_path, LABELS[:8])
     rows = table(source)
     for label, (ending, spoil) in zip(LABELS[2:], PROMISES.values(), strict=False):
-        (tmp_path / f"0_{label}_.npy").unlink()
-        spoil(tmp_path / f"0_{label}_{ending}")
-        rows["path"] = rows["path"].str.replace(f"0_{label}_.npy", f"0_{label}_{ending}")
+        (tmp_path / f"sub-{label}.npy").unlink()
+        spoil(tmp_path / f"sub-{label}{ending}")
+        rows["path"] = rows["path"].str.replace(f"sub-{label}.npy", f"sub-{label}{ending}")
     rows.to_csv(source, sep="\t", index=False)
-    (tmp_path / "bids").mkdir()
     found = run(
         tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={source}", "--analyses", "check", "--min-time", "0"
     )
     assert found.code == 0, found.err
     reasons = table(tmp_path / "out" / "group" / "excluded.tsv").set_index("participant_id")["reason"]
     for label, (ending, _) in zip(LABELS[2:], PROMISES.values(), strict=False):
-        assert f"0_{label}_{ending}" in reasons[f"sub-{label}"]
+        assert f"sub-{label}{ending}" in reasons[f"sub-{label}"]
     kept = [f"sub-{label}" for label in (*LABELS[:2], *LABELS[4:8])]
     assert table(tmp_path / "out" / "group" / "scans.tsv")["participant_id"].tolist() == kept
 
@@ -174,7 +173,6 @@ def test_a_long_cell_is_cut(tmp_path):
     rows = table(source)
     rows["minutes"] = "1" * 5_000 + "x"
     rows.to_csv(source, sep="\t", index=False)
-    (tmp_path / "bids").mkdir()
     found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={source}", "--analyses", "check")
     assert found.code == 3
     assert str(source) in found.err

@@ -15,7 +15,7 @@ from nibabel.cifti2 import BrainModelAxis
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.notebook import load_cohort
-from tests.cases.people import LABELS, T, index_rows, run, series_of, table, write_list
+from tests.cases.cohorts import LABELS, T, index_rows, run, series_of, table, write_list
 from tests.elsewhere.sources import read_connectome
 from tests.planting.surfaces import grayordinates, labels_of, make_surface_dataset, save_dlabel
 from tests.running import PLAIN
@@ -65,7 +65,7 @@ def test_a_column_that_is_not_there_is_a_parcel_without_a_value(kind, tmp_path):
 def test_a_path_of_windows_is_a_path(tmp_path):
     source = write_list(tmp_path / "series", LABELS[:4])
     rows = table(source)
-    rows["path"] = [f".\\series\\0_{label}_.npy" for label in LABELS[:4]]
+    rows["path"] = [f".\\series\\sub-{label}.npy" for label in LABELS[:4]]
     rows.to_csv(tmp_path / "list.tsv", sep="\t", index=False)
     (tmp_path / "bids").mkdir()
     found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={tmp_path / 'list.tsv'}", *CHECK)

@@ -12,7 +12,7 @@ import pytest
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.tables import read_matrix
-from tests.cases.people import run, table
+from tests.cases.cohorts import run, table
 from tests.running import PLAIN, contents, run_app
 
 ATLAS = ("--atlas", "builtin", "--nprocs", "1")

@@ -13,7 +13,7 @@ from scipy.io import savemat
 
 import fcpower_bids
 from fcpower_bids.outputs.group import digest_cohort
-from tests.cases.people import LABELS, P, T, files, run, series_of, table, write_list, write_people
+from tests.cases.cohorts import LABELS, P, T, files, run, series_of, table, write_list, write_people
 from tests.elsewhere.sources import described, read_connectome
 from tests.elsewhere.sources import table as write_table
 
@@ -31,7 +31,7 @@ def names_of(words, folder):
 
 SECOND = {
     "two lists at once": (("list={folder}/list.tsv", "list={folder}/b/list.tsv"), ()),
-    "one after the other in one folder": (("list={folder}/other.tsv",), ("list={folder}/list.tsv",)),
+    "one after the other in one folder": (("list={folder}/other/list.tsv",), ("list={folder}/list.tsv",)),
 }
 
 
@@ -39,7 +39,7 @@ SECOND = {
 def test_a_second_source_of_the_same_labels_replaces_nothing(kind, tmp_path):
     write_list(tmp_path)
     write_list(tmp_path / "b", seed=1)
-    write_list(tmp_path, seed=2, name="other.tsv")
+    write_list(tmp_path / "other", seed=2)
     write_people(tmp_path / "bids", score=np.arange(30.0))
     now, before = SECOND[kind]
     if before:
@@ -60,7 +60,6 @@ def test_a_second_source_of_the_same_labels_replaces_nothing(kind, tmp_path):
 @pytest.fixture
 def imported(tmp_path):
     write_list(tmp_path, LABELS[:6])
-    (tmp_path / "bids").mkdir()
     words = (tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={tmp_path / 'list.tsv'}", *CHECK)
     assert run(*words).code == 0
     return words, next((tmp_path / "out").glob("sub-003/**/*_timeseries.npy"))
@@ -251,7 +250,6 @@ GONE = {
 @pytest.mark.parametrize("kind", GONE)
 def test_what_a_list_no_longer_has_takes_no_part(kind, tmp_path):
     source = write_list(tmp_path, LABELS[:20], ("a", "b"))
-    (tmp_path / "bids").mkdir()
     words = (tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={source}", *CHECK)
     assert run(*words).code == 0
     drop_rows(source, GONE[kind])

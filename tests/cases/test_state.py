@@ -13,7 +13,7 @@ import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas import builtin_atlas
-from tests.cases.people import LABELS, TR, T, files, index_rows, run, table, write_list, write_people
+from tests.cases.cohorts import LABELS, TR, T, files, index_rows, run, table, write_list, write_people
 from tests.elsewhere.sources import xcpd
 from tests.running import PLAIN
 
@@ -304,8 +304,8 @@ def test_who_is_missing_is_said_before_the_tables(kind, troubled_demo, troubled_
 @pytest.mark.parametrize("kind", ["a list of matrices", "a tree"])
 def test_the_index_of_another_program_says_what_its_tables_say(kind, tmp_path):
     """Minutes and motion, no link to a page that is not there, and no blame for files that it never has."""
-    (tmp_path / "bids").mkdir()
     if kind == "a tree":
+        (tmp_path / "bids").mkdir()
         xcpd(tmp_path / "xcpd")
         source, minutes, motion = f"xcpd={tmp_path / 'xcpd'}", 70 * 2.0 / 60, 0.1
     else:

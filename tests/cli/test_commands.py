@@ -17,8 +17,7 @@ from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.errors import UsageError
 from fcpower_bids.outputs.tables import read_toml
 from fcpower_bids.settings import LEVELS
-from tests.cases.cohorts import PEOPLE, group, read, write_series, write_table
-from tests.cases.people import files, run
+from tests.cases.cohorts import PEOPLE, files, group, read, run, write_series, write_table
 from tests.command import parse_settings
 
 

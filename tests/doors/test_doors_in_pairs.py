@@ -14,7 +14,7 @@ from fcpower_bids.core.connectome import spectral_power
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.outputs.tables import read_table as table
-from tests.cases.people import Told, run
+from tests.cases.cohorts import Told, run
 from tests.elsewhere.sources import read_connectome
 from tests.running import PLAIN, run_app
 
