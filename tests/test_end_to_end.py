@@ -115,16 +115,15 @@ def test_settings_file_alone_repeats_the_run(exact_run, exact_demo, tmp_path):
     assert {name for name in left | right if left.get(name) != right.get(name)} <= {"sub-01.html", "sub-02.html"}
 
 
-def test_pages_made_again_tell_how_the_outputs_were_made_and_not_the_defaults(exact_run, exact_demo, tmp_path):
-    output = copytree(exact_run.output, tmp_path / exact_run.output.name)
-    again = run_app(exact_demo[0], output, "--reports-only")
+def test_pages_made_again_tell_how_the_outputs_were_made_and_not_the_defaults(exact_run, exact_demo, outputs):
+    again = run_app(exact_demo[0], outputs, "--reports-only")
     assert again.code == 0, again.err
-    left, right = (contents(folder, "work", LINKS) for folder in (exact_run.output, output))
+    left, right = (contents(folder, "work", LINKS) for folder in (exact_run.output, outputs))
     assert {name for name in left | right if left.get(name) != right.get(name)} == set()
-    (output / "logs" / "settings.toml").write_text("alpha = ")
-    damaged = run_app(exact_demo[0], output, "--reports-only")
+    (outputs / "logs" / "settings.toml").write_text("alpha = ")
+    damaged = run_app(exact_demo[0], outputs, "--reports-only")
     assert damaged.code == 2
-    assert f"{output / 'logs' / 'settings.toml'} cannot be read" in damaged.err
+    assert f"{outputs / 'logs' / 'settings.toml'} cannot be read" in damaged.err
 
 
 def test_cifti_gives_what_nifti_gives(exact_demo, exact_run, tmp_path):
