@@ -20,15 +20,14 @@ from fcpower_bids.encoders.fbert import FBert, FBertConfig
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.interfaces.nodes import Step, Transform
-from fcpower_bids.outputs.status import read_status, write_status_table
-from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.outputs.status import read_status
 from fcpower_bids.records import Recording
 from fcpower_bids.settings import METHOD_SECTIONS, Method, Settings
 from fcpower_bids.workflows import participant
 from fcpower_bids.workflows.recording import process_recording
 from tests.command import main
 from tests.docs.pages import DOCS, code_blocks, read
-from tests.running import PLAIN, run_app
+from tests.running import run_app
 
 NAME = "sub-01_task-rest"
 
@@ -89,48 +88,6 @@ def test_the_nodes_of_the_documentation_run_alone_in_a_workflow_of_anybody(exact
     np.testing.assert_allclose(fc, np.corrcoef(series.T), atol=1e-12)
     power = np.load(only(folder / "power", "power_*.npz"))["matrix"]
     np.testing.assert_allclose(power, spectral_power(fc, 0.35), atol=1e-12)
-
-
-WORDS = ("--atlas", "builtin", *PLAIN, "--transforms", "power", "fisher_z", "--quiet")
-
-
-@pytest.fixture
-def output(exact_run, tmp_path):
-    return shutil.copytree(exact_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
-
-
-def cut(path):
-    path.write_bytes(path.read_bytes()[:-40])
-
-
-def cut_at_a_line(path):
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[: len(lines) // 2]))
-
-
-DAMAGES = {"sub-01_ses-a": Path.unlink, "sub-01_ses-b": cut, "sub-02_ses-a": cut_at_a_line}
-
-
-def test_a_connectome_that_is_gone_or_cut_is_not_done(exact_demo, output):
-    tables = {name: next(output.rglob(f"{name}*_stat-pearsoncorrelation_relmat.tsv")) for name in DAMAGES}
-    whole = {name: table.read_bytes() for name, table in tables.items()}
-    for name, damage in DAMAGES.items():
-        damage(tables[name])
-    main([*map(str, [exact_demo[0], output, "group", "--analyses", "check", "--min-time", "1", "--quiet"])])
-    excluded = read_table(output / "group" / "excluded.tsv")["reason"]
-    for name, damage in DAMAGES.items():
-        said = f"{tables[name].name} is {'gone' if damage is Path.unlink else 'cut short'}: run"
-        assert excluded.str.contains(said, regex=False).any(), excluded
-    found = run_app(exact_demo[0], output, *WORDS)
-    assert found.code == 0, found.err
-    assert {name: table.read_bytes() for name, table in tables.items()} == whole
-    assert set(write_status_table(output)["state"]) == {"done"}
-
-
-def test_an_encoder_that_cannot_be_loaded_is_refused_before_the_first_recording(exact_demo, tmp_path):
-    words = (*WORDS, "--encoder", "fbert", "--encoder-weights", "/nowhere")
-    assert run_app(exact_demo[0], tmp_path / "out", *words).code == 2
-    assert not (tmp_path / "out" / "sub-01").exists()
 
 
 def test_a_disk_that_is_too_small_is_known_before_the_start(exact_demo, tmp_path, monkeypatch):
