@@ -207,7 +207,8 @@ def differences(expected: dict[str, pd.DataFrame], actual: dict[str, pd.DataFram
 
 def _typed(table: pd.DataFrame | None) -> pd.DataFrame:
     """A table of text with numbers as numbers; empty where there is none."""
-    return pd.DataFrame() if table is None else pd.read_csv(io.StringIO(table.to_csv(index=False)))
+    text = io.StringIO("" if table is None else table.to_csv(index=False))
+    return pd.DataFrame() if table is None else pd.read_csv(text, na_values=["n/a", "nan"], keep_default_na=False)
 
 
 if __name__ == "__main__":
