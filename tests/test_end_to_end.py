@@ -16,7 +16,7 @@ import pytest
 from nibabel.cifti2 import BrainModelAxis
 
 from fcpower_bids.core.connectome import pearson_connectivity, spectral_power
-from fcpower_bids.core.series import band_leakage, filter_series, z_score
+from fcpower_bids.core.series import filter_series, z_score
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.demo.signals import BOX
 from fcpower_bids.imaging.atlas import builtin_atlas
@@ -91,19 +91,6 @@ def test_uncovered_parcels_are_missing_everywhere(troubled_run, troubled_demo):
     sidecar = json.loads(troubled_run.file("sub-02_ses-a", FC.replace("tsv", "json")).read_text())
     assert sidecar["UncoveredNodes"] == [name for name, missing in zip(names, uncovered, strict=True) if missing]
     assert len(read_matrix(troubled_run.file("sub-02_ses-a", "eigenvalues.tsv"))[0]) == (~uncovered).sum()
-
-
-def test_quality_figures_are_those_of_the_written_series(troubled_run):
-    quality = pd.read_csv(troubled_run.file("sub-01_ses-b", "qc.tsv"), sep="\t", na_values="n/a").iloc[0]
-    series, _ = read_matrix(troubled_run.file("sub-01_ses-b", SERIES))
-    outliers = pd.read_csv(troubled_run.file("sub-01_ses-b", "outliers.tsv"), sep="\t", na_values="n/a")
-    kept = outliers["kept"].to_numpy() == 1
-    after = band_leakage(series, 2.5, 0.01, 0.08, kept=kept).mean()
-    assert quality["band_leakage"] == pytest.approx(after, rel=1e-9)
-    assert quality["kept_volumes"] == kept.sum() == len(series)
-    assert quality["dummy_volumes"] == 2
-    assert quality["n_regressors"] == 24
-    assert quality["degrees_of_freedom"] > 0
 
 
 def test_settings_file_alone_repeats_the_run(exact_run, exact_demo, tmp_path):

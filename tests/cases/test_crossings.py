@@ -191,40 +191,28 @@ def test_who_is_gone_has_no_prediction_and_no_page_of_it(tmp_path):
     assert (tmp_path / "out" / "sub-001_another-model.html").is_file()
 
 
-def test_the_page_of_a_run_that_was_stopped_shows_nothing_of_other_people(tmp_path, monkeypatch):
-    cohort(tmp_path)
-    assert "better than chance" in group(tmp_path, "--targets", "score").err
-    page = tmp_path / "out" / "group.html"
-    assert "better than chance" in page.read_text()
-    pd.read_csv(tmp_path / "list.tsv", sep="\t").iloc[10:].to_csv(tmp_path / "list.tsv", sep="\t", index=False)
-
-    def stopped(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setitem(ANALYSES, "prediction", stopped)
-    assert group(tmp_path, "--targets", "score").code == 130
-    found = group(tmp_path, "--reports-only", quick=())
-    assert found.code == 0
-    assert "better than chance" not in found.err + page.read_text()
-
-
-def test_what_was_done_before_a_run_was_stopped_is_shown(tmp_path, monkeypatch):
+def test_the_page_of_a_run_that_was_stopped_shows_what_was_done_and_nothing_of_other_people(tmp_path, monkeypatch):
     cohort(tmp_path)
     both = (*PREDICT[:10], "--nprocs", 1, "--analyses", "prediction", "edges", "--representations", "fc")
-    assert group(tmp_path, "--targets", "score", quick=both).code == 0
-    pd.read_csv(tmp_path / "list.tsv", sep="\t").iloc[10:].to_csv(tmp_path / "list.tsv", sep="\t", index=False)
+    assert "better than chance" in group(tmp_path, "--targets", "score", quick=both).err
+    page = tmp_path / "out" / "group.html"
+    assert "better than chance" in page.read_text()
 
     def stopped(*_):
         raise KeyboardInterrupt
 
+    def stop_without_some(n):
+        pd.read_csv(tmp_path / "list.tsv", sep="\t").iloc[n:].to_csv(tmp_path / "list.tsv", sep="\t", index=False)
+        assert group(tmp_path, "--targets", "score", quick=both).code == 130
+        return group(tmp_path, "--reports-only", quick=()).err
+
     monkeypatch.setitem(ANALYSES, "edges", stopped)
-    assert group(tmp_path, "--targets", "score", quick=both).code == 130
-    assert "\nscore: r" in group(tmp_path, "--reports-only", quick=()).err
+    assert "\nscore: r" in stop_without_some(10)
     assert not (tmp_path / "out" / "group" / "edges.tsv").exists()
+    monkeypatch.setitem(ANALYSES, "prediction", stopped)
+    assert "better than chance" not in stop_without_some(5) + page.read_text()
     monkeypatch.setattr("fcpower_bids.workflows.group.check_first", stopped)
-    (tmp_path / "list.tsv").write_text("\n".join((tmp_path / "list.tsv").read_text().splitlines()[:20]) + "\n")
-    assert group(tmp_path, "--targets", "score", quick=both).code == 130
-    assert "\nscore: r" not in group(tmp_path, "--reports-only", quick=()).err
+    assert "\nscore: r" not in stop_without_some(1)
 
 
 def test_a_list_has_one_name_whatever_it_is_called(tmp_path, monkeypatch):

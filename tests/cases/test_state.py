@@ -276,10 +276,7 @@ HARMED = {
     "a folder is gone": (lambda table: shutil.rmtree(table.parents[1]), "is gone"),
     "a byte is changed": (change_a_byte, "is not of it"),
     "a table is gone": (Path.unlink, "is gone"),
-    "half a table": (
-        lambda table: table.write_bytes(b"".join(table.read_bytes().splitlines(True)[:30])),
-        "is cut short",
-    ),
+    "half a table": (cut_at_a_line, "is cut short"),
     "half a series": (lambda table: os.truncate(series := series_beside(table), series.stat().st_size // 2), "is cut"),
 }
 
