@@ -91,6 +91,14 @@ def write_list(folder: Path, labels: Sequence[str] = LABELS, sessions: Sequence[
     return folder / "list.tsv"
 
 
+def store_matrices(folder: Path) -> pd.DataFrame:
+    """Write FC in the place of every listed series; return the rows of the list, to be written with their minutes."""
+    rows = pd.read_csv(folder / "list.tsv", sep="\t", dtype={"participant_id": str}).drop(columns="repetition_time")
+    for name in rows["path"]:
+        np.save(folder / name, np.corrcoef(np.load(folder / name).T))
+    return rows.assign(kind="matrix")
+
+
 def write_table(path: Path, separator: str = "\t", **columns: object) -> Path:
     """Write a table of people."""
     path.parent.mkdir(parents=True, exist_ok=True)

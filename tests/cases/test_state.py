@@ -12,7 +12,7 @@ import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas import builtin_atlas
-from tests.cases.cohorts import LABELS, TR, T, files, index_rows, run, table, write_list, write_people
+from tests.cases.cohorts import LABELS, TR, T, files, index_rows, run, store_matrices, table, write_list, write_people
 from tests.elsewhere.sources import xcpd
 from tests.running import PLAIN
 
@@ -27,13 +27,15 @@ OTHERWISE = {
     "another exponent": ("--participant-label", "02", "--alpha", "0.5"),
     "a transform more": ("--transforms", "degree"),
     "an atlas more": ("--atlas", "OTHER"),
+    "a cleaning that no recording allows": ("--strategy", "MINE"),
 }
 
 
 @pytest.mark.parametrize("kind", OTHERWISE)
 def test_one_method_per_output_folder(kind, exact_demo, outputs, tmp_path):
     atlas = shutil.copy(builtin_atlas("MNI152NLin2009cAsym", tmp_path).image, tmp_path / "atlas-Mine_dseg.nii.gz")
-    other = [atlas if word == "OTHER" else word for word in OTHERWISE[kind]]
+    (tmp_path / "mine.yml").write_text("methods: x.\ncolumns: [no_such_column]\n")
+    other = [{"OTHER": atlas, "MINE": tmp_path / "mine.yml"}.get(word, word) for word in OTHERWISE[kind]]
     before = files(outputs)
     for dry in ((), ("--dry-run",)):
         found = run(exact_demo[0], outputs, "participant", *PLAINLY, *other, *dry)
@@ -93,23 +95,6 @@ def test_what_cannot_be_made_is_said_of_a_run_that_replaces(exact_demo, tmp_path
     states = table(tmp_path / "out" / "recordings.tsv").set_index("recording")["state"]
     assert {name[:12]: state for name, state in states.items() if state != "done"} == {"sub-02_ses-a": "failed"}
     assert len(states) == 4
-
-
-def test_another_cleaning_is_refused_although_no_recording_can_be_cleaned_so(exact_demo, outputs, tmp_path):
-    (tmp_path / "mine.yml").write_text("methods: x.\ncolumns: [no_such_column]\n")
-    before = files(outputs)
-    found = run(exact_demo[0], outputs, "participant", *ATLAS, *PLAIN, "--strategy", tmp_path / "mine.yml")
-    assert found.code == 2
-    assert "made otherwise" in found.err
-    assert {name: text for name, text in files(outputs).items() if not name.startswith("work/")} == before
-
-
-def test_pages_of_folders_that_are_joined_and_were_made_otherwise_are_refused(exact_demo, outputs, tmp_path):
-    words = (*ATLAS, *PLAIN, "--alpha", "0.5", "--participant-label", "02")
-    assert run(exact_demo[0], tmp_path / "other", "participant", *words).code == 0
-    for name in ("sub-02", "logs/status"):
-        shutil.copytree(tmp_path / "other" / name, outputs / name, dirs_exist_ok=True)
-    assert run(exact_demo[0], outputs, "participant", *PLAINLY, "--reports-only").code == 2
 
 
 def test_of_two_runs_with_other_choices_the_second_writes_over_nothing(exact_demo, outputs, monkeypatch):
@@ -308,10 +293,7 @@ def test_the_index_of_another_program_says_what_its_tables_say(kind, tmp_path):
     else:
         source, minutes, motion = f"list={write_list(tmp_path, LABELS[:4])}", 60 * 2.0 / 60, 0.101
     if kind == "a list of matrices":
-        rows = table(tmp_path / "list.tsv").drop(columns=["repetition_time"])
-        for name in rows["path"]:
-            np.save(tmp_path / name, np.corrcoef(np.load(tmp_path / name).T))
-        rows.assign(kind="matrix", minutes="5").to_csv(tmp_path / "list.tsv", sep="\t", index=False)
+        store_matrices(tmp_path).assign(minutes="5").to_csv(tmp_path / "list.tsv", sep="\t", index=False)
         minutes = 5.0
     assert (
         run(tmp_path / "bids", tmp_path / "out", "group", "-d", source, "--analyses", "check", "--min-time", "0").code
@@ -354,11 +336,12 @@ def test_a_report_of_results_that_are_not_there_is_refused(listed, tmp_path):
     assert "There are: other." in found.err
 
 
-def test_two_ways_of_cleaning_make_no_cohort_in_folders_that_are_joined(exact_demo, outputs, tmp_path):
+def test_two_ways_of_cleaning_make_no_cohort_and_no_pages_in_folders_that_are_joined(exact_demo, outputs, tmp_path):
     words = (*PLAINLY, "--participant-label", "02", "--fd-thresh", "5")
     assert run(exact_demo[0], tmp_path / "other", "participant", *words).code == 0
     for folder in ("sub-02", "logs/status"):
         shutil.copytree(tmp_path / "other" / folder, outputs / folder, dirs_exist_ok=True)
+    assert run(exact_demo[0], outputs, "participant", *PLAINLY, "--reports-only").code == 2
     found = run(exact_demo[0], outputs, "group", "--analyses", "check")
     assert found.code == 3
     assert "were cleaned otherwise (--fd-thresh 0.0, now 5.0)" in found.err
