@@ -83,20 +83,10 @@ def group(folder: Path) -> Path:
         make_dataset(folder / "in", STUDY)
         checked(run_app(folder / "in", folder / "out", "--atlas", "builtin", "--quiet", "--nprocs", 1), 0)
     score = ("--targets", "planted_score", "null_score", "--family-column", "family_id", "--permutations", 50)
+    sites = ("--site-column", "site", "--sites", "hold-out")
     for words in (
         (*score, *QUICK, "--analyses", *ANALYSES, "--alpha", "grid"),
-        (
-            "--targets",
-            "planted_score",
-            "sex",
-            "--site-column",
-            "site",
-            "--sites",
-            "hold-out",
-            *QUICK,
-            "--name",
-            "sites",
-        ),
+        ("--targets", "planted_score", "sex", *sites, *QUICK, "--name", "sites"),
         ("--targets", "planted_score", "--covariates", "age", "sex", "--alpha", "nested", *QUICK, "--name", "nested"),
         (*score, "--preset", "cbig", *QUICK, "--site-column", "site", "--name", "cbig"),
         ("--targets", "g=planted_score,age", *QUICK, "--kernel", "linear", "--name", "composite"),
