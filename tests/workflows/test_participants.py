@@ -25,7 +25,7 @@ from fcpower_bids.records import Recording
 from fcpower_bids.settings import METHOD_SECTIONS, Method, Settings
 from fcpower_bids.workflows import participant
 from fcpower_bids.workflows.recording import process_recording
-from tests.command import main
+from tests.cases.cohorts import group, write_series
 from tests.docs.pages import DOCS, code_blocks, read
 from tests.running import run_app
 
@@ -153,21 +153,16 @@ def save_weights(folder, seed):
 @pytest.fixture
 def listed(tmp_path):
     """Six people; a parcel of the last one has no signal."""
-    random, rows = np.random.default_rng(1), []
-    for number in range(1, 7):
-        series = random.normal(size=(30, len(PARCELS)))
-        series[:, 0] *= number < 6
-        np.save(tmp_path / f"{number}.npy", series)
-        rows.append({"participant_id": f"sub-{number}", "session_id": "a", "path": f"{number}.npy", "kind": "series"})
-    pd.DataFrame(rows).to_csv(tmp_path / "list.tsv", sep="\t", index=False)
-    (tmp_path / "bids").mkdir()
+    write_series(tmp_path, [f"sub-{number}" for number in range(1, 7)], ("a",), volumes=30)
+    series = np.load(tmp_path / "sub-6_a.npy")
+    series[:, 0] = 0
+    np.save(tmp_path / "sub-6_a.npy", series)
     return tmp_path
 
 
 def embed_group(folder, weights, *options):
-    source = ("-d", f"list={folder / 'list.tsv'}", "--analyses", "spectrum_geometry", "--quiet")
-    encoder = ("--encoder", "fbert", "--encoder-weights", str(weights))
-    return main([str(folder / "bids"), str(folder / "out"), "group", *source, *encoder, *options])
+    encoder = ("--encoder", "fbert", "--encoder-weights", str(weights), "--analyses", "spectrum_geometry", "--quiet")
+    return group(folder, *encoder, *options, quick=("--min-time", 0))
 
 
 def vectors_of(folder):
@@ -188,13 +183,13 @@ def test_series_are_embedded_once_and_anew_with_other_weights_or_when_they_can_b
     assert status.stem.endswith("_desc-fbertwindows_embedding"), "the failure of the encoder of before is forgotten"
     shutil.rmtree(weights)
     encoder = load_encoder("fbert", save_weights(weights, 2))
-    np.save(listed / "6.npy", np.random.default_rng(2).normal(size=(30, len(PARCELS))))
+    np.save(listed / "sub-6_a.npy", np.random.default_rng(2).normal(size=(30, len(PARCELS))))
     assert embed_group(listed, weights, "--replace") == 0
     assert not list((listed / "out" / "logs" / "status").glob("*_embedding.json"))
     for number in range(1, 7):
-        series = np.load(listed / f"{number}.npy")
+        series = np.load(listed / f"sub-{number}_a.npy")
         written = pd.read_csv(vectors_of(listed)[f"sub-{number}"], sep="\t").to_numpy()[0]
-        np.testing.assert_allclose(written, encoder.embed([series], PARCELS, np.nan)[0], atol=1e-5)
+        np.testing.assert_allclose(written, encoder.embed([series], PARCELS, 2.0)[0], atol=1e-5)
 
 
 def test_only_what_the_command_selects_is_embedded(listed):
