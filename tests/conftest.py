@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import json
 import os
 import pickle
 import shutil
@@ -24,7 +25,7 @@ import pytest  # noqa: E402
 
 from fcpower_bids.demo import DemoDesign, make_dataset  # noqa: E402
 from tests.golden.freeze import STUDY, stages  # noqa: E402
-from tests.running import PLAIN, run_app  # noqa: E402
+from tests.running import PLAIN, Finished, run_app  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE_DATA = Path(os.environ.get("FCPOWER_SHARED", ROOT.parent / "shared"))
@@ -95,6 +96,29 @@ def troubled_run(troubled_demo, tmp_path_factory):
     """The troubled demo with default settings."""
     chosen = ("--atlas", "builtin", "--nprocs", "1")
     return once(tmp_path_factory, "troubled_run", lambda at: run_app(troubled_demo[0], at / "out", *chosen))[1]
+
+
+def copy_outputs(run: Finished, folder: Path) -> Path:
+    """Outputs to write into, without their work; the copy links to the same dataset."""
+    shutil.copytree(run.output, folder, ignore=shutil.ignore_patterns("work"))
+    description = folder / "dataset_description.json"
+    about = json.loads(description.read_text())
+    links = {name: (run.output / place).resolve() for name, place in about["DatasetLinks"].items()}
+    about["DatasetLinks"] = {name: os.path.relpath(place, folder) for name, place in links.items()}
+    description.write_text(json.dumps(about))
+    return folder
+
+
+@pytest.fixture
+def outputs(exact_run, tmp_path):
+    """A copy of the outputs of the exact demo."""
+    return copy_outputs(exact_run, tmp_path / "out")
+
+
+@pytest.fixture
+def troubled(troubled_run, tmp_path):
+    """A copy of the outputs of the troubled demo."""
+    return copy_outputs(troubled_run, tmp_path / "out")
 
 
 @pytest.fixture(scope="session")

@@ -14,31 +14,15 @@ import numpy as np
 import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
+from fcpower_bids.demo.signals import BOX
+from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.settings.options import STRATEGIES
+from tests.planting.damages import damage_people
 from tests.running import PATIENCE, PLAIN, Finished, run_app, start_app
 from tests.telling import telling
 
 ATLAS = ("--atlas", "builtin")
-
-
-class Files:
-    """The files of one recording of the demo."""
-
-    def __init__(self, root, label):
-        (self.folder,) = root.rglob(f"derivatives/fmriprep/sub-{label}/ses-a/func")
-        (self.bold,) = self.folder.glob("*_desc-preproc_bold.nii.gz")
-        (self.mask,) = self.folder.glob("*_desc-brain_mask.nii.gz")
-        (self.table,) = self.folder.glob("*_desc-confounds_timeseries.tsv")
-        self.json = self.folder / self.bold.name.replace(".nii.gz", ".json")
-
-    def edit_bold(self, change, repetition_time=2.5):
-        image = nibabel.load(self.bold)
-        data = image.get_fdata(dtype=np.float32)
-        change(data)
-        edited = nibabel.Nifti1Image(data, image.affine, image.header)
-        edited.header.set_zooms((*image.header.get_zooms()[:3], repetition_time))
-        nibabel.save(edited, self.bold)
 
 
 def no_mask(files):
@@ -46,7 +30,7 @@ def no_mask(files):
 
 
 def short_confounds(files):
-    files.table.write_text("\n".join(files.table.read_text().splitlines()[:-7]) + "\n")
+    files.rewrite_table(lambda text: "\n".join(text.splitlines()[:-7]) + "\n")
 
 
 def two_repetition_times(files):
@@ -79,15 +63,22 @@ def mask_of_another_grid(files):
     nibabel.save(nibabel.Nifti1Image(np.ones((5, 5, 5), np.uint8), image.affine), files.mask)
 
 
+def mask_of_one_parcel(files):
+    image = nibabel.load(files.mask)
+    labels = np.asarray(nibabel.load(builtin_atlas("MNI152NLin2009cAsym", files.root.parent / "atlas").image).dataobj)
+    nibabel.save(nibabel.Nifti1Image((labels[BOX] == 1).astype(np.uint8), image.affine), files.mask)
+
+
 def saved_by_a_spreadsheet(files):
-    lines = files.table.read_text().splitlines()
-    quoted = ["\t".join(f'"{cell}"' for cell in line.split("\t")) for line in lines]
-    files.table.write_text("\n".join(quoted) + "\n")
+    files.rewrite_table(lambda text: "".join('"' + line.replace("\t", '"\t"') + '"\n' for line in text.splitlines()))
 
 
 def a_column_twice(files):
-    lines = files.table.read_text().splitlines()
-    files.table.write_text("\n".join(line + "\t" + line.split("\t")[0] for line in lines) + "\n")
+    files.rewrite_table(lambda text: "".join(f"{line}\t{line.split()[0]}\n" for line in text.splitlines()))
+
+
+def replaced(old, new):
+    return lambda files: files.rewrite_table(lambda text: text.replace(old, new))
 
 
 def wrong_checksum(part):
@@ -133,6 +124,10 @@ BROKEN = {
     "17": (wrong_checksum("bold"), "parcellate", "bold", "truncated or damaged"),
     "14": (longer, "parcellate", "mask", "header declares"),
     "15": (data_within_the_header, "inputs", "mask", "within the header"),
+    "19": (replaced("\t", ","), "inputs", "table", "has commas between its columns"),
+    "20": (replaced("\n", "\r"), "inputs", "table", "end with a carriage return alone"),
+    "21": (replaced(".", ","), "inputs", "table", "has decimal commas"),
+    "22": (mask_of_one_parcel, "bandpass", "bold", "fewer than 2 parcels have a signal, so there is no connection"),
     "16": (no_orientation, "inputs", "mask", "does not say where its voxels are"),
 }
 
@@ -141,27 +136,18 @@ BROKEN = {
 def broken(tmp_path_factory):
     """Some participants are broken; 01 is sound, and 11 has a parcel without variance."""
     root = tmp_path_factory.mktemp("broken") / "in"
-    make_dataset(root, DemoDesign.tiny(subjects=18, sessions=1, volumes=80, noise=0, nuisance=0))
-    files = {label: Files(root, label) for label in BROKEN}
-    for label, (damage, *_) in BROKEN.items():
-        damage(files[label])
-    atlas = nibabel.load(_builtin(root.parent))
+    make_dataset(root, DemoDesign.tiny(subjects=1, sessions=1, volumes=80, noise=0, nuisance=0))
+    atlas = builtin_atlas("MNI152NLin2009cAsym", root.parent / "atlas").image
 
     def flatten(data):
-        fine = np.asarray(atlas.dataobj)[11:88:4, 13:106:4, 2:79:4]
-        data[fine == 7] = 10_000.0
+        data[np.asarray(nibabel.load(atlas).dataobj)[BOX] == 7] = 10_000.0
 
-    Files(root, "11").edit_bold(flatten)
+    flat = {"11": lambda files: files.edit_bold(flatten)}
+    files = damage_people(root, flat | {label: damage for label, (damage, *_) in BROKEN.items()})
     own = shutil.copy(STRATEGIES / "none.yml", root.parent / "own.yml")
-    given = ("--atlas", _builtin(root.parent), *PLAIN, "--strategy", own)
+    given = ("--atlas", atlas, *PLAIN, "--strategy", own)
     dry = run_app(root, root.parent / "out", *given, "--dry-run", "--verbose")
     return files, run_app(root, root.parent / "out", *given), dry
-
-
-def _builtin(folder):
-    from fcpower_bids.imaging.atlas import builtin_atlas
-
-    return builtin_atlas("MNI152NLin2009cAsym", folder / "atlas").image
 
 
 def test_the_others_are_finished_and_the_exit_code_is_4(broken):
@@ -176,8 +162,9 @@ def test_the_sentence_names_the_file_and_the_remedy(broken, label):
     files, found, _ = broken
     damage, stage, named, words = BROKEN[label]
     row = next(row for name, row in found.status().iterrows() if name.startswith(f"sub-{label}"))
-    # A missing file cannot be named by its path, only by what lacks it.
-    name = files[label].bold if damage in (no_mask,) else getattr(files[label], named)
+    # A missing file is named by what lacks it, too few parcels by their atlas.
+    others = {no_mask: files[label].bold, mask_of_one_parcel: "atlas-fcpowerbuiltin_scale-60"}
+    name = others.get(damage, getattr(files[label], named))
     assert row["stage"] == stage
     assert str(name) in row["reason"]
     assert words in row["reason"]
@@ -228,7 +215,7 @@ def test_a_disk_without_room_is_a_sentence_and_leaves_nothing_half_written(exact
 
 
 def test_two_atlases_of_one_name_are_refused_and_one_given_twice_is_one(exact_demo, tmp_path):
-    image = _builtin(tmp_path)
+    image = builtin_atlas("MNI152NLin2009cAsym", tmp_path / "atlas").image
     for folder in ("one", "two"):
         shutil.copytree(image.parent, tmp_path / folder)
     one, two = (tmp_path / folder / image.name for folder in ("one", "two"))
@@ -252,7 +239,7 @@ def foreseen(dry: Finished) -> dict[str, tuple[str, str]]:
 
 def test_a_dry_run_says_what_the_run_says_of_all_that_can_be_known_before(broken):
     _, found, dry = broken
-    late = tuple(f"sub-{label}" for label, (_, stage, *_) in BROKEN.items() if stage == "parcellate")
+    late = tuple(f"sub-{label}" for label, (_, stage, *_) in BROKEN.items() if stage != "inputs")
     assert "Traceback" not in dry.err + found.err
     assert dry.code == found.code
     assert f"Exit code {dry.code}:" in dry.out

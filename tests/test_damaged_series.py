@@ -16,25 +16,18 @@ import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.demo.signals import load_head
+from tests.planting.damages import Files, damage_people
 from tests.running import run_app
-from tests.test_bad_input import Files
 
 VOLUMES = 160
 SOUND = 3
-ORIGINAL, ANOTHER = "01", "02"
-"""The sound person whose recording is damaged, and another."""
+ANOTHER = "02"
+"""A sound person whose recording is not the one that is damaged."""
 
 
 def voxels(change: Callable[..., object], *given: object) -> Callable[[Files], object]:
     """A damage of the voxels (X, Y, Z, T) of a series, in place."""
-
-    def damage(files):
-        image = nibabel.load(files.bold)
-        data = np.asarray(image.dataobj).copy()
-        change(data, *given)
-        nibabel.save(nibabel.Nifti1Image(data, image.affine, image.header), files.bold)
-
-    return damage
+    return lambda files: files.edit_bold(lambda data: change(data, *given))
 
 
 def put(data, place, value):
@@ -57,24 +50,19 @@ def parcel(data, volumes, value, n=None):
     data[(*np.argwhere(inside == 7)[:n].T, volumes)] = value
 
 
-def rows(change: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[Files], object]:
-    """A damage of the confounds table, whose cells are text."""
-
-    def damage(files):
-        table = pd.read_csv(files.table, sep="\t", dtype=str, keep_default_na=False)
-        change(table).to_csv(files.table, sep="\t", index=False)
-
-    return damage
-
-
-def later(table):
+def later(files):
     """Every row one volume later."""
-    shifted = table.shift(1).fillna(table)
-    return shifted.mask(shifted == "n/a").bfill()
+
+    def shift(table):
+        shifted = table.shift(1).fillna(table)
+        return shifted.mask(shifted == "n/a").bfill()
+
+    files.edit_table(shift)
 
 
-def still(table):
-    return table.assign(**{name: "0.0" for name in table if name.startswith(("trans_", "rot_"))})
+def still(files):
+    motion = ("trans_", "rot_")
+    files.edit_table(lambda table: table.assign(**{name: "0.0" for name in table if name.startswith(motion)}))
 
 
 def of_another(files):
@@ -93,10 +81,6 @@ def header(offset, content):
     return damage
 
 
-def longer(files):
-    files.bold.write_bytes(gzip.compress(gzip.decompress(files.bold.read_bytes()) + bytes(7)))
-
-
 def slower(files):
     """Header and sidecar say the same, and both are wrong."""
     files.edit_bold(lambda data: None, repetition_time=5.0)
@@ -108,7 +92,7 @@ SECOND_HALF = np.s_[80:]
 EMPTY, COPIES = "hold one value everywhere were left out: ", "are copies of earlier ones were left out: "
 STRAY, LOST = "far away from all others were left out: ", "are constant for long or lose their level have no value: 1."
 OTHER = "of another recording"
-DONE, EXCLUDED, FAILED = "done", "excluded", "failed"
+DONE, EXCLUDED = "done", "excluded"
 DAMAGE: dict[str, tuple[Callable[[Files], object], str, str]] = {
     "a volume of zeros": (voxels(put, np.s_[..., 40], 0), DONE, f"{EMPTY}1 (counted from 0: 40)"),
     "four frozen": (voxels(copy, np.s_[20:21], np.s_[21:25]), DONE, f"{COPIES}4 "),
@@ -117,36 +101,24 @@ DAMAGE: dict[str, tuple[Callable[[Files], object], str, str]] = {
     "a dark parcel": (voxels(parcel, SECOND_HALF, 0), DONE, LOST),
     "shuffled": (voxels(copy, SHUFFLED, np.s_[:]), EXCLUDED, OTHER),
     "data type": (header(70, b"\x08\0"), DONE, "times as bright as its table says"),
-    "more than declared": (longer, FAILED, "more data follow"),
     "foreign table": (of_another, EXCLUDED, OTHER),
-    "shifted table": (rows(later), EXCLUDED, "1 volumes later: it is shifted"),
-    "parameters without motion": (rows(still), DONE, "motion parameters of the table do not move, though its"),
+    "shifted table": (later, EXCLUDED, "1 volumes later: it is shifted"),
+    "parameters without motion": (
+        still,
+        DONE,
+        "motion parameters of the table do not move, though its",
+    ),
     "repetition time doubled": (slower, DONE, "The repetition time is 5 s, and the cosines of the table are those of"),
 }
 LABELS = dict(zip(DAMAGE, (f"{number:02d}" for number in count(SOUND + 1)), strict=False))
-
-
-def plant(root):
-    """Make some sound recordings, and one for every damage, which is a copy of one of them but for that."""
-    make_dataset(root, DemoDesign(subjects=SOUND, sessions=1, volumes=VOLUMES, troubles=False))
-    people = pd.read_csv(root / "participants.tsv", sep="\t", dtype=str, keep_default_na=False)
-    table = [people]
-    for name, label in LABELS.items():
-        source, target = f"sub-{ORIGINAL}", f"sub-{label}"
-        folder = root / "derivatives" / "fmriprep" / target
-        shutil.copytree(folder.with_name(source), folder)
-        for path in [path for path in folder.rglob("*") if path.is_file()]:
-            path.rename(path.with_name(path.name.replace(source, target)))
-        table.append(people[people["participant_id"] == source].assign(participant_id=target))
-        DAMAGE[name][0](Files(root, label))
-    pd.concat(table).to_csv(root / "participants.tsv", sep="\t", index=False)
 
 
 @pytest.fixture(scope="module")
 def damaged(tmp_path_factory):
     """Some sound recordings, and one for every damage."""
     root = tmp_path_factory.mktemp("damaged") / "in"
-    plant(root)
+    make_dataset(root, DemoDesign(subjects=SOUND, sessions=1, volumes=VOLUMES, troubles=False))
+    damage_people(root, {LABELS[name]: damage for name, (damage, *_) in DAMAGE.items()})
     return run_app(root, root.parent / "out", "--atlas", "builtin")
 
 

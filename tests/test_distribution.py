@@ -260,10 +260,12 @@ def start_array(cluster: Path, program: str = "app.sif", **variables: str) -> su
     return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
 
 
-def test_the_array_has_a_job_per_participant_and_the_group_waits_for_it(cluster):
+def test_the_array_has_a_job_per_participant_who_sees_two_folders_and_the_group_waits_for_it(cluster):
+    start_array(cluster)
+    assert len((cluster / "sbatch.txt").read_text().splitlines()) == 1, "no group level unless it is asked for"
     done = start_array(cluster, GROUP="--targets age", SBATCH="--account=lab")
     assert done.returncode == 0, done.stderr
-    first, second = (cluster / "sbatch.txt").read_text().splitlines()
+    _, first, second = (cluster / "sbatch.txt").read_text().splitlines()
     assert "--account=lab --array 1-3%50" in first
     assert first.endswith(f"{cluster}/bids {cluster}/out {cluster}/app.sif --atlas builtin")
     assert "--dependency afterany:77" in second
@@ -272,11 +274,6 @@ def test_the_array_has_a_job_per_participant_and_the_group_waits_for_it(cluster)
     last = (cluster / "sbatch.txt").read_text().splitlines()[-1]
     assert "--mem=64G --partition=large --dependency" in last
     assert "--mem=16G" not in last
-
-
-def test_each_job_takes_its_participant_and_sees_two_folders(cluster):
-    start_array(cluster)
-    assert len((cluster / "sbatch.txt").read_text().splitlines()) == 1, "no group level unless it is asked for"
     start_array(cluster, SLURM_JOB_ID="5", SLURM_ARRAY_TASK_ID="2", SLURM_CPUS_PER_TASK="2")
     (call,) = (cluster / "apptainer.txt").read_text().splitlines()
     assert call == (

@@ -38,11 +38,6 @@ def group(study, *options):
     return main([str(study / "in"), str(study / "out"), *words])
 
 
-def predict(model, out, *words):
-    """The exit code of ``predict``; a model of few people need not have skill."""
-    return main(["predict", str(model), str(out), *map(str, words)])
-
-
 SAVE = ["--save-models", "--any-skill"]
 
 
@@ -110,60 +105,50 @@ def test_a_model_takes_the_connectomes_of_its_atlas_and_says_when_there_are_none
     assert read_table(table)["scan"].tolist() == [own.name.removesuffix("_relmat.tsv")]
 
 
-@pytest.fixture(scope="module")
-def of_sixteen(study):
-    """A model of the first sixteen people."""
-    labels = [f"{number:02d}" for number in range(1, 17)]
-    options = ["--targets", "planted_score", "--analyses", "prediction", "--name", "sixteen", *SAVE]
-    assert group(study, *options, "--participant-label", *labels) == 0
-    return next((study / "out" / "group").glob("**/sixteen/models/*fc-power*"))
-
-
 MOVING = "sub-91_ses-a_task-rest_space-MNI152NLin2009cAsym_res-2"
 MOTION = "mean framewise displacement 1.900 mm, more than --max-mean-fd 0.5 mm"
 
 
-@pytest.fixture
-def batch(study, tmp_path):
+def change_sidecar(table: Path, **facts: object) -> None:
+    path = table.with_suffix(".json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | facts))
+
+
+def write_batch(study: Path, folder: Path) -> Path:
     """Ten scans: one not covered, one of another pipeline, one damaged, one of the training, one excluded."""
-    out = tmp_path / "out"
+    out = folder / "out"
     for number in range(17, 25):
         shutil.copytree(study / "out" / f"sub-{number}" / "ses-a", out / f"sub-{number}" / "ses-a")
     shutil.copytree(study / "out" / "sub-01" / "ses-a", out / "sub-90" / "ses-a")  # under another name
     for file in sorted((out / "sub-90").rglob("sub-01*")):
         file.rename(file.with_name(file.name.replace("sub-01", "sub-90")))
-    known = next((out / "sub-90").rglob("*_stat-pearsoncorrelation_relmat.tsv"))
-    pd.read_csv(known, sep="\t", index_col=0).to_csv(
-        known, sep="\t", float_format="%.8f", na_rep="n/a"
-    )  # another rounding
     first = {person.name: next(person.rglob("*_stat-pearsoncorrelation_relmat.tsv")) for person in out.glob("sub-*")}
-    fc = pd.read_csv(first["sub-17"], sep="\t", index_col=0)
+    known, fc = (pd.read_csv(first[name], sep="\t", index_col=0) for name in ("sub-90", "sub-17"))
+    known.to_csv(first["sub-90"], sep="\t", float_format="%.8f", na_rep="n/a")  # another rounding
     fc.iloc[3, :] = fc.iloc[:, 3] = np.nan
     fc.to_csv(first["sub-17"], sep="\t", na_rep="n/a")
-    sidecar = first["sub-18"].with_suffix(".json")
-    sidecar.write_text(json.dumps(json.loads(sidecar.read_text()) | {"NuisanceStrategy": "another"}))
+    change_sidecar(first["sub-18"], NuisanceStrategy="another")
     first["sub-19"].write_text("no matrix")
-    sidecar = first["sub-20"].with_suffix(".json")
-    sidecar.write_text(
-        json.dumps(
-            json.loads(sidecar.read_text()) | {"Notes": ["The level of the whole brain changes by 7 % at volume 31."]}
-        )
-    )
+    change_sidecar(first["sub-20"], Notes=["The level of the whole brain changes by 7 % at volume 31."])
     example = json.loads(next((study / "out" / "logs" / "status").glob("sub-01*.json")).read_text())
     link = {"DatasetLinks": {"fmriprep": "../bids/derivatives/fmriprep"}}
     (out / "dataset_description.json").write_text(json.dumps(link))
-    (tmp_path / "bids").mkdir()
-    (tmp_path / "bids" / "participants.tsv").write_text("participant_id\tage\tsex\nsub-20\t99\tF\nsub-21\t40\tM\n")
+    (folder / "bids").mkdir()
+    (folder / "bids" / "participants.tsv").write_text("participant_id\tage\tsex\nsub-20\t99\tF\nsub-21\t40\tM\n")
     (out / "logs" / "status").mkdir(parents=True)
     told = example | {"recording": MOVING, "state": "excluded", "reason": MOTION, "outputs": []}
     (out / "logs" / "status" / f"{MOVING}.json").write_text(json.dumps(told))
     return out
 
 
-def test_a_batch_of_ten_scans_has_ten_rows_and_each_its_sentence(of_sixteen, batch, capsys):
-    assert predict(of_sixteen, batch) == 4
-    path = batch / "group" / "predicted" / "target-planted-score-fc-power.tsv"
-    table = read_table(path)
+def test_a_batch_of_ten_scans_has_ten_rows_and_each_is_compared_with_the_training_scans(study, tmp_path, capsys):
+    labels = [f"{number:02d}" for number in range(1, 17)]
+    options = ["--targets", "planted_score", "--analyses", "prediction", "--name", "sixteen", *SAVE]
+    assert group(study, *options, "--participant-label", *labels) == 0
+    model, batch = next((study / "out" / "group").glob("**/sixteen/models/*fc-power*")), write_batch(study, tmp_path)
+    capsys.readouterr()
+    assert main(["predict", str(model), str(batch)]) == 4
+    table = read_table(batch / "group" / "predicted" / "target-planted-score-fc-power.tsv")
     assert len(table) == 10
     rows = table.set_index("participant_id")
     refused = ["sub-17", "sub-18", "sub-19", "sub-91"]
@@ -177,12 +162,7 @@ def test_a_batch_of_ten_scans_has_ten_rows_and_each_its_sentence(of_sixteen, bat
     assert set(rows["state"].drop(refused)) == {"predicted"}
     assert "not predicted" in capsys.readouterr().out
     assert len(list(batch.glob("sub-*_target-planted-score-fc-power.html"))) == 10
-
-
-def test_a_scan_is_compared_with_the_training_scans(of_sixteen, batch, study):
-    assert predict(of_sixteen, batch) == 4
-    path = batch / "group" / "predicted" / "target-planted-score-fc-power.tsv"
-    rows, facts = read_table(path).set_index("participant_id"), json.loads((of_sixteen / "model.json").read_text())
+    facts = json.loads((model / "model.json").read_text())
     people = read_table(study / "in" / "participants.tsv").head(16)
     low, high = facts["AgeRange"]
     assert low < people["age"].min() < people["age"].max() < high

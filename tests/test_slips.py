@@ -11,7 +11,7 @@ from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.workflows import recording
 from tests.command import main
-from tests.planting.participant_outputs import add_output, make_outputs, series_of
+from tests.planting.participant_outputs import make_outputs
 from tests.pretrain.conftest import made_recordings
 from tests.pretrain.outputs import QUICK, plant_outputs
 from tests.running import run_app
@@ -108,12 +108,7 @@ def test_a_slip_on_a_page_of_a_participant_is_said_and_fails_the_command(demo, p
 @pytest.fixture(scope="module")
 def cohort(tmp_path_factory):
     """Eight people with two sessions who differ in motion: their outputs of the participant level."""
-    folder = tmp_path_factory.mktemp("cohort")
-    made = make_outputs(folder, people=8)
-    for person in range(8):
-        name = f"sub-{person + 1:02d}_ses-a"
-        add_output(made.output_dir, name, series_of(100 * person + ord("a")), mean_fd=0.1 + 0.02 * person)
-    return made
+    return make_outputs(tmp_path_factory.mktemp("cohort"), people=8, fd_step=0.02)
 
 
 def run_group(cohort, capsys, *options) -> tuple[int, str]:

@@ -6,7 +6,6 @@ import ast
 import errno
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -148,11 +147,11 @@ WORD = "the diary of the user"
 
 
 @pytest.fixture
-def outputs(exact_run, tmp_path):
+def outputs(outputs, tmp_path):
     """Outputs beside a file of the user."""
     (tmp_path / "diary.tsv").write_text(f"{WORD}\n")
     (tmp_path / "diary.json").write_text(json.dumps({WORD: WORD}))
-    return shutil.copytree(exact_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
+    return outputs
 
 
 def absolute(output):

@@ -23,20 +23,15 @@ def cohort(tmp_path_factory):
     return make_cohort(tmp_path_factory.mktemp("verdicts"), 16)[0]
 
 
-@pytest.fixture(scope="module")
-def run(cohort):
-    """The application on the cohort, and its page."""
-
-    def run(*options):
-        command = [cohort.bids, cohort.out, "group", *QUICK, "--targets", "score", *options]
-        assert main([*map(str, command)]) == 0
-        return re.sub(r"\s+", " ", (cohort.out / "group.html").read_text())
-
-    return run
+def run(cohort, *options):
+    """The page of the application on the cohort."""
+    command = [cohort.bids, cohort.out, "group", *QUICK, "--targets", "score", *options]
+    assert main([*map(str, command)]) == 0
+    return re.sub(r"\s+", " ", (cohort.out / "group.html").read_text())
 
 
-def test_every_p_follows_from_its_table(cohort, run):
-    run("--permutations", "39", "--analyses", "prediction", "fingerprinting")
+def test_every_p_follows_from_its_table(cohort):
+    run(cohort, "--permutations", "39", "--analyses", "prediction", "fingerprinting")
     null = cohort.table("null").pivot_table(index="permutation", columns="representation", values="score")
     largest = null.iloc[1:].max(axis=1)
     summary = cohort.table("prediction_summary").set_index("representation")
@@ -55,9 +50,9 @@ def test_every_p_follows_from_its_table(cohort, run):
     assert cohort.table("identification_comparisons")["p_people"].iloc[0] == pytest.approx(exact)
 
 
-def test_many_targets_are_tested_against_the_best_of_all(cohort, run):
+def test_many_targets_are_tested_against_the_best_of_all(cohort):
     """The best of all targets and representations, in standard deviations of permutations; AUC in standard errors."""
-    run("--permutations", "39", "--analyses", "prediction", "--targets", "score", "age", "patient")
+    run(cohort, "--permutations", "39", "--analyses", "prediction", "--targets", "score", "age", "patient")
     pivot = cohort.table("null").pivot(index="permutation", columns=["target", "representation"])
     null = ((pivot["score"] - 0.5) / pivot["standard_error"].astype(float)).fillna(pivot["score"])
     z = (null - null.mean()) / null.std(ddof=0)
@@ -67,10 +62,10 @@ def test_many_targets_are_tested_against_the_best_of_all(cohort, run):
         assert summary.loc[key, "p_max_targets"] == (1 + (largest >= z.loc[0, key] - 1e-12).sum()) / 40
 
 
-def test_families_flip_together_and_are_whole_in_folds(cohort, run, capsys):
+def test_families_flip_together_and_are_whole_in_folds(cohort, capsys):
     table = cohort.phenotypes
     cohort.phenotypes = table.assign(family_id=[f"F{row // 2}" for row in range(len(table))])
-    run("--analyses", "prediction", "--family-column", "family_id", "--permutations", "0")
+    run(cohort, "--analyses", "prediction", "--family-column", "family_id", "--permutations", "0")
     capsys.readouterr()
     command = [cohort.bids, cohort.out, "group", *QUICK, "--targets", "score", "--family-column", "family_id"]
     assert main([*map(str, command), "--folds", "9"]) == 3
@@ -81,20 +76,6 @@ def test_families_flip_together_and_are_whole_in_folds(cohort, run, capsys):
     assert said in capsys.readouterr().err
 
 
-SITES_QUICK = [
-    "--quiet",
-    "--nprocs",
-    "1",
-    "--folds",
-    "4",
-    "--inner-folds",
-    "2",
-    "--repeats",
-    "2",
-    "--analyses",
-    "prediction",
-]
-SITES_QUICK += ["--replace"]
 PEOPLE = 24
 
 
@@ -112,9 +93,7 @@ def sited(tmp_path_factory):
 
 
 def begin(sited, *options):
-    command = [sited.bids, sited.out, "group", *SITES_QUICK, "--targets", "score", *options]
-    assert main([*map(str, command)]) == 0
-    return re.sub(r"\s+", " ", (sited.out / "group.html").read_text())
+    return run(sited, "--analyses", "prediction", *options)
 
 
 def test_the_site_is_not_taken_for_a_finding(sited):

@@ -1,50 +1,102 @@
-"""Small cohorts as a list of series of another program, and the group level on them through the command."""
+"""Small cohorts as a list of series of another program, and the commands on them in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from tests.command import main
 
-PEOPLE = tuple(f"sub-{number:03d}" for number in range(1, 31))
+P, T, TR = 6, 60, 2.0
+LABELS = tuple(f"{number:03d}" for number in range(1, 31))
+PEOPLE = tuple(f"sub-{label}" for label in LABELS)
 QUICK = ("--folds", 3, "--inner-folds", 2, "--repeats", 1, "--permutations", 0, "--min-time", 0, "--nprocs", 1)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a command left: its exit code and what it said."""
+
+    code: int
+    err: str
+    out: str
+
+
+def run(*words: object) -> Told:
+    """Run a command in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(list(map(str, words)))
+    return Told(code, err.getvalue(), out.getvalue())
+
+
+def series_of(label: str, seed: int = 0) -> np.ndarray:
+    """Series (T, P) of a person: the coupling of the first two parcels grows with the label."""
+    random = np.random.default_rng([seed, int(label)])
+    values = random.normal(size=(T, P))
+    values[:, 1] += values[:, 0] * int(label) / 10
+    return values
 
 
 def write_series(
     folder: Path,
     people: Sequence[str] = PEOPLE,
     sessions: Sequence[str] = ("",),
-    parcels: int = 6,
-    volumes: int = 60,
+    parcels: int = P,
+    volumes: int = T,
     signal: Callable[[int], float] | None = None,
     seed: int = 0,
+    draw: Callable[[int, int], np.ndarray] | None = None,
     **columns: Sequence[object],
 ) -> Path:
     """Write a series per person and session, and the list of them.
 
-    `signal`: the correlation between the first two parcels of each person, by number. `columns`: of the list, a value
-    per person.
+    `signal`: the correlation between the first two parcels of each person, by number. `draw`: the series of a person
+    and a session, by their numbers. `columns`: of the list, a value per person.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "bids").mkdir(exist_ok=True)
     random, rows = np.random.default_rng(seed), []
     for number, person in enumerate(people):
-        for session in sessions:
-            series = random.standard_normal((volumes, parcels))
+        for place, session in enumerate(sessions):
+            series = random.standard_normal((volumes, parcels)) if draw is None else draw(number, place)
             if signal is not None:
                 r = signal(number)
                 series[:, 1] = r * series[:, 0] + np.sqrt(1 - r**2) * series[:, 1]
             name = "_".join(filter(None, (person, session))) + ".npy"
             np.save(folder / name, series)
             of_person = {key: values[number] for key, values in columns.items()}
-            row = {"participant_id": person, "path": name, "kind": "series", "repetition_time": 2.0, **of_person}
+            row = {"participant_id": person, "path": name, "kind": "series", "repetition_time": TR, **of_person}
             rows.append(row | ({"session_id": session} if session else {}))
     pd.DataFrame(rows).to_csv(folder / "list.tsv", sep="\t", index=False)
     return folder
+
+
+def write_list(folder: Path, labels: Sequence[str] = LABELS, sessions: Sequence[str] = ("",), seed: int = 0) -> Path:
+    """Write a list of the series of `series_of`, with a mean FD that grows with the label; return the list."""
+    fd = [0.1 + int(label) / 1000 for label in labels]
+    people = [f"sub-{label}" for label in labels]
+    write_series(
+        folder, people, sessions, draw=lambda row, place: series_of(labels[row], seed + 100 * place), mean_fd=fd
+    )
+    return folder / "list.tsv"
+
+
+def store_matrices(folder: Path) -> pd.DataFrame:
+    """Write FC in the place of every listed series; return the rows of the list, to be written with their minutes."""
+    rows = pd.read_csv(folder / "list.tsv", sep="\t", dtype={"participant_id": str}).drop(columns="repetition_time")
+    for name in rows["path"]:
+        np.save(folder / name, np.corrcoef(np.load(folder / name).T))
+    return rows.assign(kind="matrix")
 
 
 def write_table(path: Path, separator: str = "\t", **columns: object) -> Path:
@@ -52,6 +104,11 @@ def write_table(path: Path, separator: str = "\t", **columns: object) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     pd.DataFrame(columns).to_csv(path, sep=separator, index=False, na_rep="n/a")
     return path
+
+
+def write_people(folder: Path, labels: Iterable[str] = LABELS, **columns: object) -> Path:
+    """Write ``participants.tsv`` of a dataset; each column as many cells as people."""
+    return write_table(folder / "participants.tsv", participant_id=[f"sub-{label}" for label in labels], **columns)
 
 
 def group(folder: Path, *options: object, quick: Sequence[object] = QUICK) -> int:
@@ -69,3 +126,20 @@ def observed(folder: Path, target: str) -> dict[str, float]:
     """Return the values that the prediction saw, by person."""
     table = read(folder, "predictions").dropna(subset="observed")
     return table[table["target"] == target].groupby("participant_id")["observed"].first().to_dict()
+
+
+def table(path: Path) -> pd.DataFrame:
+    """Read a table as text, as it stands."""
+    return pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
+
+
+def files(folder: Path, pattern: str = "**/*") -> dict[str, bytes]:
+    """Every file below a folder and its bytes, by its path."""
+    found = sorted(path for path in folder.glob(pattern) if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+
+
+def index_rows(out: Path) -> list[dict[str, Any]]:
+    """The rows of the index, as its script gets them."""
+    text = (out / "index.html").read_text()
+    return json.loads(re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', text, re.DOTALL)[1])["rows"]

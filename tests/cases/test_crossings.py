@@ -12,8 +12,7 @@ from fcpower_bids import load_cohort
 from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.demo.dataset import make_dataset
 from fcpower_bids.demo.signals import DemoDesign
-from tests.cases.cohorts import QUICK, read, write_series, write_table
-from tests.cases.people import run, table
+from tests.cases.cohorts import QUICK, read, run, store_matrices, table, write_series, write_table
 from tests.running import run_app
 
 PEOPLE = tuple(f"sub-{number:03d}" for number in range(1, 41))
@@ -166,11 +165,9 @@ def test_what_is_made_of_a_covariate_of_a_preset_is_no_target_there(target, tmp_
 
 def test_minutes_of_someone_with_a_session_of_unknown_length_are_not_known(tmp_path):
     folder = write_series(tmp_path, PEOPLE, sessions=("1", "2"), volumes=60)
-    rows = pd.read_csv(folder / "list.tsv", sep="\t").assign(kind="matrix", repetition_time=np.nan, minutes=5.0)
+    rows = store_matrices(folder)
     rows["minutes"] = [5.0 + number % 7 for number in range(len(rows))]
     rows.loc[rows["session_id"].eq(2) & rows["participant_id"].isin(PEOPLE[:10]), "minutes"] = np.nan
-    for name in rows["path"]:
-        np.save(folder / name, np.corrcoef(np.load(folder / name).T))
     rows.to_csv(folder / "list.tsv", sep="\t", index=False, na_rep="n/a")
     write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE, score=SCORE)
     assert group(folder, "--targets", "score", "--covariates", "minutes").code == 0
@@ -192,40 +189,28 @@ def test_who_is_gone_has_no_prediction_and_no_page_of_it(tmp_path):
     assert (tmp_path / "out" / "sub-001_another-model.html").is_file()
 
 
-def test_the_page_of_a_run_that_was_stopped_shows_nothing_of_other_people(tmp_path, monkeypatch):
-    cohort(tmp_path)
-    assert "better than chance" in group(tmp_path, "--targets", "score").err
-    page = tmp_path / "out" / "group.html"
-    assert "better than chance" in page.read_text()
-    pd.read_csv(tmp_path / "list.tsv", sep="\t").iloc[10:].to_csv(tmp_path / "list.tsv", sep="\t", index=False)
-
-    def stopped(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setitem(ANALYSES, "prediction", stopped)
-    assert group(tmp_path, "--targets", "score").code == 130
-    found = group(tmp_path, "--reports-only", quick=())
-    assert found.code == 0
-    assert "better than chance" not in found.err + page.read_text()
-
-
-def test_what_was_done_before_a_run_was_stopped_is_shown(tmp_path, monkeypatch):
+def test_the_page_of_a_run_that_was_stopped_shows_what_was_done_and_nothing_of_other_people(tmp_path, monkeypatch):
     cohort(tmp_path)
     both = (*PREDICT[:10], "--nprocs", 1, "--analyses", "prediction", "edges", "--representations", "fc")
-    assert group(tmp_path, "--targets", "score", quick=both).code == 0
-    pd.read_csv(tmp_path / "list.tsv", sep="\t").iloc[10:].to_csv(tmp_path / "list.tsv", sep="\t", index=False)
+    assert "better than chance" in group(tmp_path, "--targets", "score", quick=both).err
+    page = tmp_path / "out" / "group.html"
+    assert "better than chance" in page.read_text()
 
     def stopped(*_):
         raise KeyboardInterrupt
 
+    def stop_without_some(n):
+        pd.read_csv(tmp_path / "list.tsv", sep="\t").iloc[n:].to_csv(tmp_path / "list.tsv", sep="\t", index=False)
+        assert group(tmp_path, "--targets", "score", quick=both).code == 130
+        return group(tmp_path, "--reports-only", quick=()).err
+
     monkeypatch.setitem(ANALYSES, "edges", stopped)
-    assert group(tmp_path, "--targets", "score", quick=both).code == 130
-    assert "\nscore: r" in group(tmp_path, "--reports-only", quick=()).err
+    assert "\nscore: r" in stop_without_some(10)
     assert not (tmp_path / "out" / "group" / "edges.tsv").exists()
+    monkeypatch.setitem(ANALYSES, "prediction", stopped)
+    assert "better than chance" not in stop_without_some(5) + page.read_text()
     monkeypatch.setattr("fcpower_bids.workflows.group.check_first", stopped)
-    (tmp_path / "list.tsv").write_text("\n".join((tmp_path / "list.tsv").read_text().splitlines()[:20]) + "\n")
-    assert group(tmp_path, "--targets", "score", quick=both).code == 130
-    assert "\nscore: r" not in group(tmp_path, "--reports-only", quick=()).err
+    assert "\nscore: r" not in stop_without_some(1)
 
 
 def test_a_list_has_one_name_whatever_it_is_called(tmp_path, monkeypatch):
@@ -265,11 +250,8 @@ def test_a_site_that_is_held_out_is_no_covariate(tmp_path):
 @pytest.mark.parametrize("kind", ["series", "matrix"])
 def test_scans_of_unknown_length_weigh_the_same_and_that_is_said(kind, tmp_path):
     folder = write_series(tmp_path, PEOPLE[:6], sessions=("1", "2"))
-    rows = pd.read_csv(folder / "list.tsv", sep="\t")
     if kind == "matrix":
-        for name in rows["path"]:
-            np.save(folder / name, np.corrcoef(np.load(folder / name).T))
-        rows.assign(kind=kind).to_csv(folder / "list.tsv", sep="\t", index=False)
+        store_matrices(folder).to_csv(folder / "list.tsv", sep="\t", index=False)
     found = group(folder, quick=(*QUICK, "--analyses", "check"))
     assert found.code == 0
     assert ("the length of some is not known" in found.err) is (kind == "matrix")
@@ -277,13 +259,9 @@ def test_scans_of_unknown_length_weigh_the_same_and_that_is_said(kind, tmp_path)
 
 def test_sessions_of_matrices_weigh_by_their_minutes(tmp_path):
     folder = write_series(tmp_path, PEOPLE[:6], sessions=("1", "2"))
-    rows = pd.read_csv(folder / "list.tsv", sep="\t").drop(columns="repetition_time").assign(kind="matrix")
-    rows["minutes"] = [10.0, 4.0] * 6
-    matrices = []
-    for name in rows["path"]:
-        matrices.append(np.corrcoef(np.load(folder / name).T))
-        np.save(folder / name, matrices[-1])
-    rows.to_csv(folder / "list.tsv", sep="\t", index=False)
+    rows = store_matrices(folder)
+    matrices = [np.load(folder / name) for name in rows["path"]]
+    rows.assign(minutes=[10.0, 4.0] * 6).to_csv(folder / "list.tsv", sep="\t", index=False)
     assert group(folder, quick=(*QUICK, "--analyses", "check")).code == 0
     loaded = load_cohort(folder / "out", folder / "bids", min_time=0)
     expected = [(10 * first + 4 * second) / 14 for first, second in zip(matrices[::2], matrices[1::2], strict=True)]

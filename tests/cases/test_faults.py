@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.app import main
-from tests.cases.people import LABELS, run, table, write_list
+from tests.cases.cohorts import LABELS, run, table, write_list
 from tests.running import PATIENCE, PLAIN, contents, run_app
 
 QUICK = ("--atlas", "builtin", *PLAIN, "--nprocs", "1")
@@ -37,8 +37,7 @@ def test_a_link_that_leads_out_of_the_output_folder_is_refused_before_the_first_
     assert contents(tmp_path / "out", "work") == {}
 
 
-def test_the_group_level_does_not_write_through_a_link_either(exact_run, exact_demo, tmp_path, capsys):
-    shutil.copytree(exact_run.output, tmp_path / "out", symlinks=True)
+def test_the_group_level_does_not_write_through_a_link_either(outputs, exact_demo, tmp_path, capsys):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "out" / "group").symlink_to(tmp_path / "elsewhere")
     assert main([str(exact_demo[0]), str(tmp_path / "out"), "group", "--nprocs", "1"]) == 3
@@ -68,29 +67,22 @@ def test_arrays_that_promise_what_they_have_not_cost_their_scans_alone(tmp_path)
     source = write_list(tmp_path, LABELS[:8])
     rows = table(source)
     for label, (ending, spoil) in zip(LABELS[2:], PROMISES.values(), strict=False):
-        (tmp_path / f"0_{label}_.npy").unlink()
-        spoil(tmp_path / f"0_{label}_{ending}")
-        rows["path"] = rows["path"].str.replace(f"0_{label}_.npy", f"0_{label}_{ending}")
+        (tmp_path / f"sub-{label}.npy").unlink()
+        spoil(tmp_path / f"sub-{label}{ending}")
+        rows["path"] = rows["path"].str.replace(f"sub-{label}.npy", f"sub-{label}{ending}")
     rows.to_csv(source, sep="\t", index=False)
-    (tmp_path / "bids").mkdir()
     found = run(
         tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={source}", "--analyses", "check", "--min-time", "0"
     )
     assert found.code == 0, found.err
     reasons = table(tmp_path / "out" / "group" / "excluded.tsv").set_index("participant_id")["reason"]
     for label, (ending, _) in zip(LABELS[2:], PROMISES.values(), strict=False):
-        assert f"0_{label}_{ending}" in reasons[f"sub-{label}"]
+        assert f"sub-{label}{ending}" in reasons[f"sub-{label}"]
     kept = [f"sub-{label}" for label in (*LABELS[:2], *LABELS[4:8])]
     assert table(tmp_path / "out" / "group" / "scans.tsv")["participant_id"].tolist() == kept
 
 
 DEEP = '{"bold":' * 100_000 + "1" + "}" * 100_000
-
-
-@pytest.fixture
-def written(troubled_run, tmp_path):
-    """Outputs of four people, one of whom is excluded."""
-    return shutil.copytree(troubled_run.output, tmp_path / "out")
 
 
 DEEPLY = {
@@ -100,21 +92,21 @@ DEEPLY = {
 
 
 @pytest.mark.parametrize("kind", DEEPLY)
-def test_a_json_without_a_bottom_costs_its_scan_alone(kind, written, troubled_demo):
+def test_a_json_without_a_bottom_costs_its_scan_alone(kind, troubled, troubled_demo):
     if kind == "the status":
-        path = next((written / "logs" / "status").glob("sub-02_ses-a_*.json"))
+        path = next((troubled / "logs" / "status").glob("sub-02_ses-a_*.json"))
     else:
-        path = next((written / "sub-02" / "ses-a").rglob(DEEPLY[kind]))
+        path = next((troubled / "sub-02" / "ses-a").rglob(DEEPLY[kind]))
     path.write_text(DEEP)
-    found = run(troubled_demo[0], written, "group", "--analyses", "check", "--min-time", "0", "--nprocs", "1")
+    found = run(troubled_demo[0], troubled, "group", "--analyses", "check", "--min-time", "0", "--nprocs", "1")
     assert found.code == 0, found.err
     assert "internal error" not in found.err
-    scans = table(written / "group" / "scans.tsv")
+    scans = table(troubled / "group" / "scans.tsv")
     assert ("sub-02", "ses-a") not in list(zip(scans["participant_id"], scans["session"], strict=True))
     assert "sub-02" in scans["participant_id"].tolist()
-    reasons = table(written / "group" / "excluded.tsv")["reason"]
+    reasons = table(troubled / "group" / "excluded.tsv")["reason"]
     assert any(path.name in reason for reason in reasons)
-    again = run(troubled_demo[0], written, "participant", "--atlas", "builtin", "--nprocs", "1", "--quiet")
+    again = run(troubled_demo[0], troubled, "participant", "--atlas", "builtin", "--nprocs", "1", "--quiet")
     assert again.code == 0 or kind != "the status"
 
 
@@ -133,8 +125,9 @@ def test_other_json_files_without_a_bottom_are_named(exact_demo, tmp_path):
         assert "(it is nested too deeply)" in found.err
 
 
-def test_what_killed_processes_left_is_swept_by_the_next_run(exact_run, exact_demo, tmp_path):
-    out = shutil.copytree(exact_run.output, tmp_path / "out")
+def test_what_killed_processes_left_is_swept_by_the_next_run(exact_run, outputs, exact_demo):
+    out = outputs
+    shutil.copytree(exact_run.output / "work", out / "work")
     series = next(out.glob("sub-01/ses-a/func/*_stat-mean_timeseries.tsv"))
     figure = next(out.glob("sub-01/figures/*.npz"))
     for path in (series, figure, out / "index.html", out / "logs" / "status.tsv"):
@@ -174,7 +167,6 @@ def test_a_long_cell_is_cut(tmp_path):
     rows = table(source)
     rows["minutes"] = "1" * 5_000 + "x"
     rows.to_csv(source, sep="\t", index=False)
-    (tmp_path / "bids").mkdir()
     found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={source}", "--analyses", "check")
     assert found.code == 3
     assert str(source) in found.err

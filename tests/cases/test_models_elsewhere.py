@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.workflows.group import complete_cohort, load_series_encoder, open_cohort
-from tests.cases.cohorts import QUICK, write_series, write_table
-from tests.cases.people import run, table
+from tests.cases.cohorts import QUICK, run, table, write_series, write_table
 from tests.cases.test_crossings import PEOPLE, SCORE, cohort, group, models, predictions
 from tests.command import parse_settings
 

@@ -12,7 +12,7 @@ import pytest
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.tables import read_matrix
-from tests.cases.people import run, table
+from tests.cases.cohorts import run, table
 from tests.running import PLAIN, contents, run_app
 
 ATLAS = ("--atlas", "builtin", "--nprocs", "1")
@@ -125,21 +125,6 @@ def test_pages_of_nothing_are_refused(exact_demo, tmp_path):
     assert found.code == 2
     assert "nothing to report" in found.err
     assert not (tmp_path / "out" / "dataset_description.json").exists()
-
-
-def test_one_parcel_makes_no_connectome(tmp_path):
-    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=2, sessions=1, volumes=80))
-    atlas = nib.load(builtin_atlas("MNI152NLin2009cAsym", tmp_path / "made").image)
-    (mask,) = (tmp_path / "in").rglob("sub-01_*_desc-brain_mask.nii.gz")
-    brain = nib.load(mask)
-    places = nib.affines.apply_affine(atlas.affine, np.argwhere(np.asarray(atlas.dataobj) == 1))
-    voxels = np.unique(np.round(nib.affines.apply_affine(np.linalg.inv(brain.affine), places)).astype(int), axis=0)
-    small = np.zeros(brain.shape, dtype=np.uint8)
-    small[tuple(voxels.T)] = np.asarray(brain.dataobj)[tuple(voxels.T)]
-    nib.save(nib.Nifti1Image(small, brain.affine, brain.header), mask)
-    found = run_app(tmp_path / "in", tmp_path / "out", *ATLAS, *PLAIN)
-    assert found.code == 4
-    assert "fewer than 2 parcels have a signal, so there is no connection" in found.reason("sub-01")
 
 
 @pytest.mark.parametrize("form", ["{image}", "{image}:{tsv}"])

@@ -17,8 +17,7 @@ from nilearn.image import resample_to_img
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.notebook import load_cohort
 from fcpower_bids.outputs.tables import read_table
-from tests.cases.cohorts import PEOPLE, group, read, write_series, write_table
-from tests.cases.people import run
+from tests.cases.cohorts import PEOPLE, group, read, run, write_series, write_table
 from tests.running import PLAIN
 
 AGES = np.round(np.random.default_rng(1).uniform(20, 60, len(PEOPLE)), 1)

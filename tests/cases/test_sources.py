@@ -13,7 +13,7 @@ from scipy.io import savemat
 
 import fcpower_bids
 from fcpower_bids.outputs.group import digest_cohort
-from tests.cases.people import LABELS, P, T, files, run, series_of, table, write_list, write_people
+from tests.cases.cohorts import LABELS, P, T, files, run, series_of, table, write_list, write_people
 from tests.elsewhere.sources import described, read_connectome
 from tests.elsewhere.sources import table as write_table
 
@@ -31,7 +31,7 @@ def names_of(words, folder):
 
 SECOND = {
     "two lists at once": (("list={folder}/list.tsv", "list={folder}/b/list.tsv"), ()),
-    "one after the other in one folder": (("list={folder}/other.tsv",), ("list={folder}/list.tsv",)),
+    "one after the other in one folder": (("list={folder}/other/list.tsv",), ("list={folder}/list.tsv",)),
 }
 
 
@@ -39,7 +39,7 @@ SECOND = {
 def test_a_second_source_of_the_same_labels_replaces_nothing(kind, tmp_path):
     write_list(tmp_path)
     write_list(tmp_path / "b", seed=1)
-    write_list(tmp_path, seed=2, name="other.tsv")
+    write_list(tmp_path / "other", seed=2)
     write_people(tmp_path / "bids", score=np.arange(30.0))
     now, before = SECOND[kind]
     if before:
@@ -60,7 +60,6 @@ def test_a_second_source_of_the_same_labels_replaces_nothing(kind, tmp_path):
 @pytest.fixture
 def imported(tmp_path):
     write_list(tmp_path, LABELS[:6])
-    (tmp_path / "bids").mkdir()
     words = (tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={tmp_path / 'list.tsv'}", *CHECK)
     assert run(*words).code == 0
     return words, next((tmp_path / "out").glob("sub-003/**/*_timeseries.npy"))
@@ -251,7 +250,6 @@ GONE = {
 @pytest.mark.parametrize("kind", GONE)
 def test_what_a_list_no_longer_has_takes_no_part(kind, tmp_path):
     source = write_list(tmp_path, LABELS[:20], ("a", "b"))
-    (tmp_path / "bids").mkdir()
     words = (tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={source}", *CHECK)
     assert run(*words).code == 0
     drop_rows(source, GONE[kind])
@@ -266,17 +264,11 @@ def test_what_a_list_no_longer_has_takes_no_part(kind, tmp_path):
     assert len(table(tmp_path / "out" / "recordings.tsv")) == len(left)
 
 
-RUNS = {
-    "two runs": ("_run-1", "_run-2", ""),
-}
-
-
-@pytest.mark.parametrize("kind", RUNS)
-def test_a_combination_of_runs_is_not_another_run(kind, tmp_path):
+def test_a_combination_of_runs_is_not_another_run(tmp_path):
     """The minutes and the FC of a person are those of the runs, and what is left out is said."""
     root = described(tmp_path / "xcpd", "xcp_d")
     for label in LABELS[:4]:
-        runs = {run: series_of(label, seed) for seed, run in enumerate(RUNS[kind]) if run}
+        runs = {run: series_of(label, seed) for seed, run in enumerate(("_run-1", "_run-2"))}
         for name, values in (runs | {"": np.concatenate(list(runs.values()))}).items():
             base = root / f"sub-{label}/func/sub-{label}_task-rest{name}_space-fsLR_seg-Toy_stat-mean_timeseries"
             write_table(base.with_name(f"{base.name}.tsv"), values, "abcdef")
@@ -285,14 +277,10 @@ def test_a_combination_of_runs_is_not_another_run(kind, tmp_path):
     found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"xcpd={root}", *CHECK)
     assert found.code == 0
     scans = table(tmp_path / "out" / "group" / "scans.tsv")
-    n = len(RUNS[kind]) - 1
-    assert set(scans["n_runs"]) == {str(n)}
-    assert set(scans["seconds"].astype(float)) == {n * T * 2.0}
+    assert set(scans["n_runs"]) == {"2"}
+    assert set(scans["seconds"].astype(float)) == {2 * T * 2.0}
     assert "is the combination of run-" in found.err
-    assert table(tmp_path / "out" / "recordings.tsv")["state"].value_counts().to_dict() == {
-        "done": 4 * n,
-        "combination": 4,
-    }
+    assert table(tmp_path / "out" / "recordings.tsv")["state"].value_counts().to_dict() == {"done": 8, "combination": 4}
 
 
 def write_conn(folder, labels):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -13,24 +12,12 @@ import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas import builtin_atlas
-from tests.cases.people import LABELS, TR, T, files, index_rows, run, table, write_list, write_people
+from tests.cases.cohorts import LABELS, TR, T, files, index_rows, run, store_matrices, table, write_list, write_people
 from tests.elsewhere.sources import xcpd
 from tests.running import PLAIN
 
 SERIES = "sub-01/ses-a/func/*_timeseries.tsv"
 ATLAS = ("--atlas", "builtin", "--nprocs", "1", "--quiet")
-
-
-@pytest.fixture
-def outputs(exact_run, tmp_path):
-    """The outputs of two people with two sessions, cleaned not at all; the copy links to the same dataset."""
-    out = shutil.copytree(exact_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
-    description = out / "dataset_description.json"
-    about = json.loads(description.read_text())
-    for name, folder in about["DatasetLinks"].items():
-        about["DatasetLinks"][name] = os.path.relpath((exact_run.output / folder).resolve(), out)
-    description.write_text(json.dumps(about))
-    return out
 
 
 PLAINLY = (*ATLAS, *PLAIN, "--transforms", "power", "fisher_z")
@@ -40,13 +27,15 @@ OTHERWISE = {
     "another exponent": ("--participant-label", "02", "--alpha", "0.5"),
     "a transform more": ("--transforms", "degree"),
     "an atlas more": ("--atlas", "OTHER"),
+    "a cleaning that no recording allows": ("--strategy", "MINE"),
 }
 
 
 @pytest.mark.parametrize("kind", OTHERWISE)
 def test_one_method_per_output_folder(kind, exact_demo, outputs, tmp_path):
     atlas = shutil.copy(builtin_atlas("MNI152NLin2009cAsym", tmp_path).image, tmp_path / "atlas-Mine_dseg.nii.gz")
-    other = [atlas if word == "OTHER" else word for word in OTHERWISE[kind]]
+    (tmp_path / "mine.yml").write_text("methods: x.\ncolumns: [no_such_column]\n")
+    other = [{"OTHER": atlas, "MINE": tmp_path / "mine.yml"}.get(word, word) for word in OTHERWISE[kind]]
     before = files(outputs)
     for dry in ((), ("--dry-run",)):
         found = run(exact_demo[0], outputs, "participant", *PLAINLY, *other, *dry)
@@ -106,23 +95,6 @@ def test_what_cannot_be_made_is_said_of_a_run_that_replaces(exact_demo, tmp_path
     states = table(tmp_path / "out" / "recordings.tsv").set_index("recording")["state"]
     assert {name[:12]: state for name, state in states.items() if state != "done"} == {"sub-02_ses-a": "failed"}
     assert len(states) == 4
-
-
-def test_another_cleaning_is_refused_although_no_recording_can_be_cleaned_so(exact_demo, outputs, tmp_path):
-    (tmp_path / "mine.yml").write_text("methods: x.\ncolumns: [no_such_column]\n")
-    before = files(outputs)
-    found = run(exact_demo[0], outputs, "participant", *ATLAS, *PLAIN, "--strategy", tmp_path / "mine.yml")
-    assert found.code == 2
-    assert "made otherwise" in found.err
-    assert {name: text for name, text in files(outputs).items() if not name.startswith("work/")} == before
-
-
-def test_pages_of_folders_that_are_joined_and_were_made_otherwise_are_refused(exact_demo, outputs, tmp_path):
-    words = (*ATLAS, *PLAIN, "--alpha", "0.5", "--participant-label", "02")
-    assert run(exact_demo[0], tmp_path / "other", "participant", *words).code == 0
-    for name in ("sub-02", "logs/status"):
-        shutil.copytree(tmp_path / "other" / name, outputs / name, dirs_exist_ok=True)
-    assert run(exact_demo[0], outputs, "participant", *PLAINLY, "--reports-only").code == 2
 
 
 def test_of_two_runs_with_other_choices_the_second_writes_over_nothing(exact_demo, outputs, monkeypatch):
@@ -276,6 +248,11 @@ def change_a_byte(path):
     path.write_text(text[:place] + ("8" if text[place] != "8" else "3") + text[place + 1 :])
 
 
+def cut_at_a_line(table):
+    lines = table.read_bytes().splitlines(keepends=True)
+    table.write_bytes(b"".join(lines[: len(lines) // 2]))
+
+
 def series_beside(table):
     return next(table.parent.glob("*_stat-mean_timeseries.tsv"))
 
@@ -283,38 +260,40 @@ def series_beside(table):
 HARMED = {
     "a folder is gone": (lambda table: shutil.rmtree(table.parents[1]), "is gone"),
     "a byte is changed": (change_a_byte, "is not of it"),
+    "a table is gone": (Path.unlink, "is gone"),
+    "half a table": (cut_at_a_line, "is cut short"),
     "half a series": (lambda table: os.truncate(series := series_beside(table), series.stat().st_size // 2), "is cut"),
 }
 
 
 @pytest.mark.parametrize("kind", HARMED)
-def test_who_is_missing_is_said_before_the_tables(kind, troubled_demo, troubled_run, tmp_path):
-    out = shutil.copytree(troubled_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
+def test_who_is_missing_is_said_before_the_tables(kind, troubled_demo, troubled):
     harm, said = HARMED[kind]
-    harm(next(out.glob("sub-02/ses-a/**/*_stat-pearsoncorrelation_relmat.tsv")))
-    found = run(troubled_demo[0], out, "group", "--analyses", "check", "--min-time", "0")
+    path = next(troubled.glob("sub-02/ses-a/**/*_stat-pearsoncorrelation_relmat.tsv"))
+    whole = path.read_bytes()
+    harm(path)
+    found = run(troubled_demo[0], troubled, "group", "--analyses", "check", "--min-time", "0")
     assert found.code == 0
     lines = found.err.splitlines()
     missing = [line for line in lines if line.startswith("Left out: ") and "sub-02" in line]
     assert missing
     assert said in missing[0]
     assert lines.index(missing[0]) < next(number for number, line in enumerate(lines) if "Tables: " in line)
+    assert run(troubled_demo[0], troubled, "participant", *ATLAS).code == 0
+    assert path.read_bytes() == whole or kind == "a byte is changed"
 
 
 @pytest.mark.parametrize("kind", ["a list of matrices", "a tree"])
 def test_the_index_of_another_program_says_what_its_tables_say(kind, tmp_path):
     """Minutes and motion, no link to a page that is not there, and no blame for files that it never has."""
-    (tmp_path / "bids").mkdir()
     if kind == "a tree":
+        (tmp_path / "bids").mkdir()
         xcpd(tmp_path / "xcpd")
         source, minutes, motion = f"xcpd={tmp_path / 'xcpd'}", 70 * 2.0 / 60, 0.1
     else:
         source, minutes, motion = f"list={write_list(tmp_path, LABELS[:4])}", 60 * 2.0 / 60, 0.101
     if kind == "a list of matrices":
-        rows = table(tmp_path / "list.tsv").drop(columns=["repetition_time"])
-        for name in rows["path"]:
-            np.save(tmp_path / name, np.corrcoef(np.load(tmp_path / name).T))
-        rows.assign(kind="matrix", minutes="5").to_csv(tmp_path / "list.tsv", sep="\t", index=False)
+        store_matrices(tmp_path).assign(minutes="5").to_csv(tmp_path / "list.tsv", sep="\t", index=False)
         minutes = 5.0
     assert (
         run(tmp_path / "bids", tmp_path / "out", "group", "-d", source, "--analyses", "check", "--min-time", "0").code
@@ -357,11 +336,12 @@ def test_a_report_of_results_that_are_not_there_is_refused(listed, tmp_path):
     assert "There are: other." in found.err
 
 
-def test_two_ways_of_cleaning_make_no_cohort_in_folders_that_are_joined(exact_demo, outputs, tmp_path):
+def test_two_ways_of_cleaning_make_no_cohort_and_no_pages_in_folders_that_are_joined(exact_demo, outputs, tmp_path):
     words = (*PLAINLY, "--participant-label", "02", "--fd-thresh", "5")
     assert run(exact_demo[0], tmp_path / "other", "participant", *words).code == 0
     for folder in ("sub-02", "logs/status"):
         shutil.copytree(tmp_path / "other" / folder, outputs / folder, dirs_exist_ok=True)
+    assert run(exact_demo[0], outputs, "participant", *PLAINLY, "--reports-only").code == 2
     found = run(exact_demo[0], outputs, "group", "--analyses", "check")
     assert found.code == 3
     assert "were cleaned otherwise (--fd-thresh 0.0, now 5.0)" in found.err

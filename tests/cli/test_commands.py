@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import unicodedata
@@ -17,8 +16,7 @@ from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.errors import UsageError
 from fcpower_bids.outputs.tables import read_toml
 from fcpower_bids.settings import LEVELS
-from tests.cases.cohorts import PEOPLE, group, read, write_series, write_table
-from tests.cases.people import files, run
+from tests.cases.cohorts import PEOPLE, files, group, read, run, write_series, write_table
 from tests.command import parse_settings
 
 
@@ -52,25 +50,18 @@ def test_a_cut_that_is_no_number_is_refused_before_any_table_is_read(answered, c
     assert f"--targets '{target}' must be NAME=COLUMN>=NUMBER." in capsys.readouterr().err
 
 
-@pytest.fixture
-def outputs(exact_demo, exact_run, tmp_path):
-    """Outputs that were cleaned not at all, and the words that make their pages again."""
-    out = shutil.copytree(exact_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
-    return out, (exact_demo[0], out, "participant", "--reports-only", "-c", tmp_path / "c.toml")
-
-
 @pytest.mark.parametrize("line", ["filter_order = 3", 'transforms = ["power"]\nnprocs = 1'])
-def test_pages_alone_are_refused_where_a_file_chooses_otherwise(outputs, tmp_path, line):
+def test_pages_alone_are_refused_where_a_file_chooses_otherwise(exact_demo, outputs, tmp_path, line):
     """Also what was not chosen when the outputs were made, which their record does not have."""
-    out, words = outputs
+    words = (exact_demo[0], outputs, "participant", "--reports-only", "-c", tmp_path / "c.toml")
     (tmp_path / "c.toml").write_text(line)
-    before = files(out)
+    before = files(outputs)
     found = run(*words)
     assert found.code == 2
     name = line.partition(" ")[0].replace("_", "-")
     assert f"--{name} is not what the outputs were made with" in found.err
     assert len(found.err.splitlines()) == 1
-    assert files(out) == before
+    assert files(outputs) == before
     other = run(*words[:-2], "--head-radius", "40")
     assert other.code == 2
     assert "--head-radius is not what the outputs were made with" in other.err

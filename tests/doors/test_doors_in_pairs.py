@@ -14,7 +14,8 @@ from fcpower_bids.core.connectome import spectral_power
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.outputs.tables import read_table as table
-from tests.cases.people import Told, run
+from tests import referee
+from tests.cases.cohorts import Told, run
 from tests.elsewhere.sources import read_connectome
 from tests.running import PLAIN, run_app
 
@@ -45,15 +46,9 @@ def features_of(series: Series, person: str) -> np.ndarray:
 
 
 def ridge(rows: np.ndarray, target: np.ndarray, new: np.ndarray, penalty: float) -> np.ndarray:
-    """Kernel ridge regression with an intercept on correlations between people, by numpy alone."""
-    known, other = (
-        (each - each.mean(1, keepdims=True)) / np.linalg.norm(each - each.mean(1, keepdims=True), axis=1, keepdims=True)
-        for each in (rows, new)
-    )
-    centre = known.mean(0)
-    known, other = known - centre, other - centre
-    weights = np.linalg.solve(known @ known.T + penalty * np.eye(len(known)), target - target.mean())
-    return other @ known.T @ weights + target.mean()
+    """Kernel ridge regression with an intercept on correlations between people, by scikit-learn."""
+    kernel, train = np.corrcoef(np.vstack([rows, new])), np.arange(len(rows))
+    return referee.ridge(kernel, target, train, np.arange(len(rows), len(kernel)), penalty)
 
 
 # Ways in: each gives the options by which the group level is told of the source
@@ -99,7 +94,7 @@ def test_every_way_in_leads_to_right_numbers(way, truth, tmp_path):
 
 
 def predicts(group: Callable[..., Told], out: Path, series: Series, people: Path) -> None:
-    """The score of people who are held out is that of a ridge regression by numpy."""
+    """The score of people who are held out is that of a ridge regression by scikit-learn."""
     ended = group("--analyses", "prediction", "--save-models", "--any-skill")
     assert ended.code == 0, ended.err
     results = out / "group" / "doors"

@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 
 from fcpower_bids.core.targets import permuted_rows
 from fcpower_bids.outputs.tables import read_table as table
-from tests.cases.people import run
+from tests.cases.cohorts import run
 from tests.test_protocols import climb, inner_score, ridge
 
 PEOPLE, SITES, PARCELS, PERMUTATIONS, SEED = 30, ("north",) * 12 + ("south",) * 18, 5, 19, 7

@@ -80,16 +80,6 @@ def pack(folder, corpus, *options):
     return run_pretrain(folder, "--corpus", corpus, *options, quick=PACKED)
 
 
-def test_two_datasets_with_one_folder_name_are_packed_beside_each_other(tmp_path):
-    corpus = two_studies(tmp_path, {"Name": "Study"})
-    assert pack(tmp_path / "one", corpus) == pack(tmp_path / "two", corpus) == 0
-    assert packed(corpus) == [3, 3]
-    shutil.move(tmp_path / "one" / "bids", tmp_path / "one" / "renamed")
-    shutil.copytree(tmp_path / "one" / "renamed", tmp_path / "one" / "bids")
-    assert pack(tmp_path / "one", corpus) == 0
-    assert packed(corpus) == [3, 3]
-
-
 def test_a_recording_of_other_outputs_is_never_replaced(tmp_path, capsys):
     corpus = two_studies(tmp_path, {"DatasetDOI": "10.1/x"})
     assert pack(tmp_path / "one", corpus) == 0

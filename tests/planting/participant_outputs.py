@@ -80,12 +80,13 @@ def add_embedding(
     return path
 
 
-def make_outputs(root: Path, people: int = 6, sessions: str = "ab") -> Settings:
-    """People with two sessions of one run each, an atlas table and participants.tsv."""
+def make_outputs(root: Path, people: int = 6, sessions: str = "ab", fd_step: float = 0.0) -> Settings:
+    """People with two sessions of one run each and more motion by a step, an atlas table and participants.tsv."""
     out = root / "out"
     for person in range(people):
         for session in sessions:
-            add_output(out, f"sub-{person + 1:02d}_ses-{session}", series_of(100 * person + ord(session)))
+            name, series = f"sub-{person + 1:02d}_ses-{session}", series_of(100 * person + ord(session))
+            add_output(out, name, series, mean_fd=0.1 + fd_step * person)
     folder = out / "sourcedata" / "atlases" / f"tpl-{ATLAS.space}"
     table = pd.DataFrame({"index": ATLAS.labels, "name": ATLAS.names, "network": ATLAS.networks})
     write_table(folder / f"tpl-{ATLAS.space}_{ATLAS.name}_dseg.tsv", table)

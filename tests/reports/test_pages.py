@@ -10,7 +10,6 @@ import html
 import io
 import json
 import re
-import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -35,10 +34,9 @@ FD = "framewise_displacement"
 
 
 @pytest.fixture
-def copied(troubled_demo, troubled_run, tmp_path):
+def copied(troubled_demo, troubled):
     """Settings of copied outputs, and a function that writes the page of a participant again."""
-    output = shutil.copytree(troubled_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
-    settings = parse_settings([str(troubled_demo[0]), str(output), "participant", "--atlas", "builtin"])
+    settings = parse_settings([str(troubled_demo[0]), str(troubled), "participant", "--atlas", "builtin"])
     return settings, lambda: write_pages(settings, ["02"]).pages
 
 
@@ -98,12 +96,6 @@ def content_of(output):
 def rows_of(path):
     with path.open(newline="") as file:
         return list(csv.DictReader(file, delimiter="\t"))
-
-
-@pytest.fixture
-def output(troubled_run, tmp_path):
-    """A copy of the outputs of the troubled demo."""
-    return shutil.copytree(troubled_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
 
 
 def test_every_recording_is_there_with_the_figures_of_its_quality_table(troubled_run):
@@ -166,10 +158,10 @@ def scans_of(output):
     return sum((Counter({row["participant_id"]: int(row["n_runs"])}) for row in rows), Counter())
 
 
-def test_what_is_rejected_by_key_is_saved_obeyed_by_group_and_shown_again(browser, output, troubled_demo, capfd):
-    browser.open(output / "index.html")
-    names = [row["recording"] for row in content_of(output)["rows"]]
-    done = [row["recording"] for row in content_of(output)["rows"] if row["state"].startswith("used")]
+def test_what_is_rejected_by_key_is_saved_obeyed_by_group_and_shown_again(browser, troubled, troubled_demo, capfd):
+    browser.open(troubled / "index.html")
+    names = [row["recording"] for row in content_of(troubled)["rows"]]
+    done = [row["recording"] for row in content_of(troubled)["rows"] if row["state"].startswith("used")]
     browser.evaluate(f"document.querySelector('tr[data-recording=\"{names[0]}\"]').focus()")
     press(browser, "a", "r", 'a ghost, and "more"\there', "Enter", "d", "looks odd", "Escape")
     expected = [
@@ -181,21 +173,21 @@ def test_what_is_rejected_by_key_is_saved_obeyed_by_group_and_shown_again(browse
     assert decided_in(browser)[0] == expected[0]
     assert [one[1] for one in decided_in(browser)] == ["accept", "reject", "doubt"]
     assert "1 accepted, 1 in doubt, 1 rejected" in browser.evaluate("document.getElementById('counts').textContent")
-    browser.open(output / "index.html")
+    browser.open(troubled / "index.html")
     assert len(decided_in(browser)) == 3, "the browser keeps them"
-    file = saved_by(browser, output)
+    file = saved_by(browser, troubled)
     rows = rows_of(file)
     assert [(row["recording"], row["decision"]) for row in rows] == [(one[0], one[1]) for one in expected]
     assert browser.messages == []
     assert [url for url in browser.requests if not url.startswith(("data:", "blob:", "file:"))] == []
     capfd.readouterr()
-    assert main([str(troubled_demo[0]), str(output), "group", "--analyses", "check", "--nprocs", "1"]) == 0
+    assert main([str(troubled_demo[0]), str(troubled), "group", "--analyses", "check", "--nprocs", "1"]) == 0
     assert f"{names[1]}: exclude.tsv: " in capfd.readouterr().err
-    left_out = [row["reason"] for row in rows_of(output / "group" / "excluded.tsv") if names[1] in row["reason"]]
+    left_out = [row["reason"] for row in rows_of(troubled / "group" / "excluded.tsv") if names[1] in row["reason"]]
     assert left_out == [f"{names[1]}: exclude.tsv: a ghost, and 'more' here"]
-    assert scans_of(output) == Counter(name.partition("_")[0] for name in done if name != names[1])
+    assert scans_of(troubled) == Counter(name.partition("_")[0] for name in done if name != names[1])
     browser.evaluate("localStorage.clear()")
-    browser.open(output / "index.html")
+    browser.open(troubled / "index.html")
     assert [(one[0], one[1]) for one in decided_in(browser)] == [(one[0], one[1]) for one in expected]
     assert browser.evaluate("document.getElementById('unsaved').hidden")
 

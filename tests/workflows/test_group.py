@@ -28,11 +28,7 @@ CHOICES = {"folds": 3, "inner_folds": 2, "repeats": 1, "targets": ("age",), "npr
 @pytest.fixture
 def settings(tmp_path):
     """Eight people with two sessions who differ in motion."""
-    made = make_outputs(tmp_path, people=8)
-    for person in range(8):
-        name = f"sub-{person + 1:02d}_ses-a"
-        add_output(made.output_dir, name, series_of(100 * person + ord("a")), mean_fd=0.1 + 0.02 * person)
-    return made.changed(**CHOICES)
+    return make_outputs(tmp_path, people=8, fd_step=0.02).changed(**CHOICES)
 
 
 @pytest.fixture

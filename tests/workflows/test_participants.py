@@ -20,15 +20,14 @@ from fcpower_bids.encoders.fbert import FBert, FBertConfig
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.interfaces.nodes import Step, Transform
-from fcpower_bids.outputs.status import read_status, write_status_table
-from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.outputs.status import read_status
 from fcpower_bids.records import Recording
 from fcpower_bids.settings import METHOD_SECTIONS, Method, Settings
 from fcpower_bids.workflows import participant
 from fcpower_bids.workflows.recording import process_recording
-from tests.command import main
+from tests.cases.cohorts import group, write_series
 from tests.docs.pages import DOCS, code_blocks, read
-from tests.running import PLAIN, run_app
+from tests.running import run_app
 
 NAME = "sub-01_task-rest"
 
@@ -89,48 +88,6 @@ def test_the_nodes_of_the_documentation_run_alone_in_a_workflow_of_anybody(exact
     np.testing.assert_allclose(fc, np.corrcoef(series.T), atol=1e-12)
     power = np.load(only(folder / "power", "power_*.npz"))["matrix"]
     np.testing.assert_allclose(power, spectral_power(fc, 0.35), atol=1e-12)
-
-
-WORDS = ("--atlas", "builtin", *PLAIN, "--transforms", "power", "fisher_z", "--quiet")
-
-
-@pytest.fixture
-def output(exact_run, tmp_path):
-    return shutil.copytree(exact_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
-
-
-def cut(path):
-    path.write_bytes(path.read_bytes()[:-40])
-
-
-def cut_at_a_line(path):
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[: len(lines) // 2]))
-
-
-DAMAGES = {"sub-01_ses-a": Path.unlink, "sub-01_ses-b": cut, "sub-02_ses-a": cut_at_a_line}
-
-
-def test_a_connectome_that_is_gone_or_cut_is_not_done(exact_demo, output):
-    tables = {name: next(output.rglob(f"{name}*_stat-pearsoncorrelation_relmat.tsv")) for name in DAMAGES}
-    whole = {name: table.read_bytes() for name, table in tables.items()}
-    for name, damage in DAMAGES.items():
-        damage(tables[name])
-    main([*map(str, [exact_demo[0], output, "group", "--analyses", "check", "--min-time", "1", "--quiet"])])
-    excluded = read_table(output / "group" / "excluded.tsv")["reason"]
-    for name, damage in DAMAGES.items():
-        said = f"{tables[name].name} is {'gone' if damage is Path.unlink else 'cut short'}: run"
-        assert excluded.str.contains(said, regex=False).any(), excluded
-    found = run_app(exact_demo[0], output, *WORDS)
-    assert found.code == 0, found.err
-    assert {name: table.read_bytes() for name, table in tables.items()} == whole
-    assert set(write_status_table(output)["state"]) == {"done"}
-
-
-def test_an_encoder_that_cannot_be_loaded_is_refused_before_the_first_recording(exact_demo, tmp_path):
-    words = (*WORDS, "--encoder", "fbert", "--encoder-weights", "/nowhere")
-    assert run_app(exact_demo[0], tmp_path / "out", *words).code == 2
-    assert not (tmp_path / "out" / "sub-01").exists()
 
 
 def test_a_disk_that_is_too_small_is_known_before_the_start(exact_demo, tmp_path, monkeypatch):
@@ -196,21 +153,16 @@ def save_weights(folder, seed):
 @pytest.fixture
 def listed(tmp_path):
     """Six people; a parcel of the last one has no signal."""
-    random, rows = np.random.default_rng(1), []
-    for number in range(1, 7):
-        series = random.normal(size=(30, len(PARCELS)))
-        series[:, 0] *= number < 6
-        np.save(tmp_path / f"{number}.npy", series)
-        rows.append({"participant_id": f"sub-{number}", "session_id": "a", "path": f"{number}.npy", "kind": "series"})
-    pd.DataFrame(rows).to_csv(tmp_path / "list.tsv", sep="\t", index=False)
-    (tmp_path / "bids").mkdir()
+    write_series(tmp_path, [f"sub-{number}" for number in range(1, 7)], ("a",), volumes=30)
+    series = np.load(tmp_path / "sub-6_a.npy")
+    series[:, 0] = 0
+    np.save(tmp_path / "sub-6_a.npy", series)
     return tmp_path
 
 
 def embed_group(folder, weights, *options):
-    source = ("-d", f"list={folder / 'list.tsv'}", "--analyses", "spectrum_geometry", "--quiet")
-    encoder = ("--encoder", "fbert", "--encoder-weights", str(weights))
-    return main([str(folder / "bids"), str(folder / "out"), "group", *source, *encoder, *options])
+    encoder = ("--encoder", "fbert", "--encoder-weights", str(weights), "--analyses", "spectrum_geometry", "--quiet")
+    return group(folder, *encoder, *options, quick=("--min-time", 0))
 
 
 def vectors_of(folder):
@@ -231,13 +183,13 @@ def test_series_are_embedded_once_and_anew_with_other_weights_or_when_they_can_b
     assert status.stem.endswith("_desc-fbertwindows_embedding"), "the failure of the encoder of before is forgotten"
     shutil.rmtree(weights)
     encoder = load_encoder("fbert", save_weights(weights, 2))
-    np.save(listed / "6.npy", np.random.default_rng(2).normal(size=(30, len(PARCELS))))
+    np.save(listed / "sub-6_a.npy", np.random.default_rng(2).normal(size=(30, len(PARCELS))))
     assert embed_group(listed, weights, "--replace") == 0
     assert not list((listed / "out" / "logs" / "status").glob("*_embedding.json"))
     for number in range(1, 7):
-        series = np.load(listed / f"{number}.npy")
+        series = np.load(listed / f"sub-{number}_a.npy")
         written = pd.read_csv(vectors_of(listed)[f"sub-{number}"], sep="\t").to_numpy()[0]
-        np.testing.assert_allclose(written, encoder.embed([series], PARCELS, np.nan)[0], atol=1e-5)
+        np.testing.assert_allclose(written, encoder.embed([series], PARCELS, 2.0)[0], atol=1e-5)
 
 
 def test_only_what_the_command_selects_is_embedded(listed):
