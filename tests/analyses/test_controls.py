@@ -38,9 +38,11 @@ from tests.analyses.cohorts import choose, weak_mode_cohort
 CHOICES = {"targets": ("weak",), "repeats": 2, "folds": 5}
 
 
-@pytest.fixture(autouse=True)
-def few_random_filters(monkeypatch):
-    monkeypatch.setattr("fcpower_bids.analyses.spectral_controls.N_RANDOM_FILTERS", 4)
+@pytest.fixture(autouse=True, scope="module")
+def few_random_filters():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fcpower_bids.analyses.spectral_controls.N_RANDOM_FILTERS", 4)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +52,7 @@ def cohort():
 
 @pytest.fixture(scope="module")
 def tables(cohort):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fcpower_bids.analyses.spectral_controls.N_RANDOM_FILTERS", 4)
-        return ANALYSES["spectral_controls"](cohort, choose(**CHOICES))
+    return ANALYSES["spectral_controls"](cohort, choose(**CHOICES))
 
 
 def test_the_correction_counts_controls_that_ask_the_same_question(tables):
@@ -184,14 +184,10 @@ def bins(spectra):
     return bin_eigenvalues(spectra[0], 6, TOLERANCE)
 
 
-def binned_grams(spectra, bins, alpha):
-    values, vectors = spectra
-    return filter_grams(lambda: vectors, bin_weights(values, bins, alpha, TOLERANCE))
-
-
 @pytest.fixture(scope="module")
 def grams(spectra, bins):
-    return binned_grams(spectra, bins, 1.0)
+    values, vectors = spectra
+    return filter_grams(lambda: vectors, bin_weights(values, bins, 1.0, TOLERANCE))
 
 
 def test_with_corrections_it_is_the_kernel_of_the_filtered_connectomes(spectra, bins, grams):

@@ -117,23 +117,18 @@ def out(tmp_path):
     return tmp_path
 
 
-def test_embeddings_are_averaged_over_runs_and_missing_where_there_is_none(out):
+def test_embeddings_are_averaged_over_runs_and_missing_where_there_is_none_of_the_series_that_is_there(out):
+    """An embedding stays where a participant level without --encoder writes FC of another strategy beside it."""
+    add_output(out, "sub-03", series_of(3))
     add_embedding(out, "sub-01_run-1", np.array([1.0, 2.0]))
-    add_embedding(out, "sub-01_run-2", np.array([3.0, 6.0]), weights="elsewhere")
+    add_embedding(out, "sub-01_run-2", np.array([3.0, 6.0]), NuisanceStrategy="24P", weights="elsewhere")
+    add_embedding(out, "sub-03", np.array([1.0, 2.0]), NuisanceStrategy="36P")
     embeddings, rows, _ = read_embeddings(scans_of(out))
-    np.testing.assert_array_equal(embeddings["fbert1m"], [[2.0, 4.0], [np.nan, np.nan]])
-    assert [(row.participant_id, row.what, row.reason) for row in rows] == [
-        ("sub-02", "value", "no embedding 'fbert1m'")
-    ]
-
-
-def test_an_embedding_of_a_series_that_was_cleaned_otherwise_since_is_left_out(out):
-    """The embedding stays where a participant level without --encoder writes FC of another strategy beside it."""
-    add_embedding(out, "sub-01_run-1", np.array([1.0, 2.0]), NuisanceStrategy="36P")
-    add_embedding(out, "sub-02", np.array([3.0, 6.0]), NuisanceStrategy="24P")
-    embeddings, rows, _ = read_embeddings(scans_of(out))
-    np.testing.assert_array_equal(embeddings["fbert1m"], [[np.nan, np.nan], [3.0, 6.0]])
-    assert "cleaned otherwise since; run the participant level again with --encoder" in rows[0].reason
+    np.testing.assert_array_equal(embeddings["fbert1m"], [[2.0, 4.0], [np.nan, np.nan], [np.nan, np.nan]])
+    reasons = {(row.participant_id, row.what): row.reason for row in rows}
+    assert reasons.keys() == {("sub-02", "value"), ("sub-03", "value")}
+    assert reasons["sub-02", "value"] == "no embedding 'fbert1m'"
+    assert "cleaned otherwise since; run the participant level again with --encoder" in reasons["sub-03", "value"]
 
 
 @pytest.mark.parametrize(

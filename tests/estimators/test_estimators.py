@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy.linalg import fractional_matrix_power
 from sklearn.exceptions import NotFittedError
-from sklearn.kernel_ridge import KernelRidge
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
 from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.estimators import CorrelationKernelRidgeCV, FamilyFolds, SpectralPower
+from tests.referee import ridge
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +49,10 @@ def test_the_transform_passes_the_checks_for_its_input():
 def test_regression_against_kernel_ridge():
     rng = np.random.default_rng(1)
     x, new, y = rng.standard_normal((30, 12)), rng.standard_normal((5, 12)), rng.standard_normal((30, 2))
-    together = np.corrcoef(np.vstack([x, new]))
-    model = CorrelationKernelRidgeCV([0.7], fit_intercept=False).fit(x, y)
-    referee = KernelRidge(alpha=0.7, kernel="precomputed").fit(together[:30, :30], y)
-    np.testing.assert_allclose(model.predict(new), referee.predict(together[30:, :30]), rtol=0, atol=1e-11)
-    alone = model.fit(x, y[:, 0]).predict(new)
-    np.testing.assert_allclose(alone, referee.predict(together[30:, :30])[:, 0], rtol=0, atol=1e-11)
+    together, model = np.corrcoef(np.vstack([x, new])), CorrelationKernelRidgeCV([0.7], fit_intercept=False)
+    expected = ridge(together, np.vstack([y, y[:5]]), np.arange(30), np.arange(30, 35), 0.7, intercept=False)
+    np.testing.assert_allclose(model.fit(x, y).predict(new), expected, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(model.fit(x, y[:, 0]).predict(new), expected[:, 0], rtol=0, atol=1e-11)
 
 
 def test_series_and_matrices_give_the_same():

@@ -30,6 +30,7 @@ from fcpower_bids.pretrain.judgement import (
 from tests.command import main
 from tests.pretrain.conftest import NAMES, made_recordings
 from tests.pretrain.outputs import plant_outputs, read_log, run_pretrain
+from tests.pretrain.test_corpus import flip
 from tests.referee import linear, nested
 
 
@@ -128,19 +129,12 @@ def finished(tmp_path_factory):
     return folder
 
 
-def flip(path) -> None:
-    """Change the least bit of one number: it stays finite and near."""
-    content = bytearray(path.read_bytes())
-    content[-4] ^= 1
-    path.write_bytes(content)
-
-
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors"])
 def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(finished, tmp_path, name, caplog, capsys):
     """The same weights as of a run whose last checkpoint was whole; none is gone on from where both are damaged."""
     folder = shutil.copytree(finished, tmp_path / "run")
     newest, other = (folder / "out" / "encoder" / "checkpoints" / f"step-000000{step}" for step in (4, 2))
-    flip(newest / name)
+    flip(-4)(newest / name)
     assert run_pretrain(folder) == 0
     assert f"{newest} is damaged: training goes on from the checkpoint before it" in caplog.text
     log = pd.read_csv(folder / "out" / "encoder" / "log.tsv", sep="\t")
@@ -148,7 +142,7 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(finished, tmp_pa
     last = newest.relative_to(folder) / "optimizer.safetensors"
     assert (folder / last).read_bytes() == (finished / last).read_bytes()
     for place in (newest, other):
-        flip(place / "model.safetensors")
+        flip(-4)(place / "model.safetensors")
     assert run_pretrain(folder) == 3
     assert "The model in" in capsys.readouterr().err
     assert other.is_dir()
