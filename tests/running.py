@@ -100,8 +100,7 @@ def contents(folder: Path, *without: str) -> dict[str, bytes]:
 
 def run_group(bids_dir: Path, output: Path, *options: object) -> int:
     """Run the group level in this process."""
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        return main([str(bids_dir), str(output), "group", *map(str, options)])
+    return main([str(bids_dir), str(output), "group", *map(str, options)])
 
 
 def cells(folder):

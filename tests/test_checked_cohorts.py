@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.command import main
 from tests.planting.planted import Planted, draw_table
 
 ALIKE = 60
@@ -52,8 +51,8 @@ def compare_all(cohort: Planted) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def run_check(cohort: Planted, name: str, *options: str) -> list[dict]:
     """Rows of ``check_pairs``, as the command writes them."""
-    command = [cohort.bids, cohort.out, "group", "--targets", "age", "--analyses", "check", "--min-time", 60]
-    assert main([*map(str, command), "--name", name, "--nprocs", "1", *options]) == 0
+    check = ("--targets", "age", "--analyses", "check", "--min-time", 60, "--nprocs", 1)
+    assert cohort.group(*check, "--name", name, *options) == 0
     return Planted(cohort.root, name).table("check_pairs").to_dict("records")
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.command import main
-from tests.planting.planted import Planted, make_cohort
+from tests.planting.planted import Planted, make_cohort, without_global_signal
 
 PEOPLE = 24
 
@@ -33,19 +32,7 @@ def check(planted, capsys):
     cohort, _ = planted
 
     def run(*options: object, code: int = 0) -> tuple[pd.DataFrame, str]:
-        command = [
-            cohort.bids,
-            cohort.out,
-            "group",
-            "--targets",
-            "age",
-            "score",
-            "patient",
-            "--analyses",
-            "check",
-            *options,
-        ]
-        got = main([*map(str, command), "--nprocs", "1"])
+        got = cohort.group("--targets", "age", "score", "patient", "--analyses", "check", *options, "--nprocs", "1")
         told = capsys.readouterr().err
         assert got == code, told
         assert "Traceback" not in told
@@ -69,11 +56,6 @@ def smooth(series):
     return series[:-1] + series[1:] / 3
 
 
-def without_global_signal(series):
-    whole = series.mean(axis=1, keepdims=True)
-    return series - whole @ (np.linalg.pinv(whole) @ series)
-
-
 PROCESSED = {
     "rounding noise": lambda series: series + 1e-9 * np.random.default_rng(0).standard_normal(series.shape),
     "the first 80 %": lambda series: series[: int(0.8 * len(series))],
@@ -92,7 +74,7 @@ def test_scans_under_two_names_are_named_and_share_a_fold(check, planted):
     pairs = [[f"sub-{place + 1:03d}", "ses-a", f"sub-{place + 7:03d}", "ses-b"] for place in range(len(PROCESSED))]
     assert sorted(rows[["participant_id", "session", "other", "other_session"]].to_numpy().tolist()) == pairs
     assert (rows["series_correlation"] > 0.8).all()
-    assert main([*map(str, [cohort.bids, cohort.out, "group"]), *QUICK, "--targets", "score"]) == 0
+    assert cohort.group(*QUICK, "--targets", "score") == 0
     folds = cohort.table("folds").pivot_table(
         index=["repeat", "fold"], columns="participant_id", values="role", aggfunc="first"
     )
@@ -112,8 +94,7 @@ def test_a_split_of_ones_own_does_not_part_two_people_who_look_alike(planted, tm
     names = cohort.phenotypes["participant_id"]
     splits = pd.DataFrame({"participant_id": names, "split": ["a" if i < 5 else "b" for i in range(PEOPLE)]})
     splits.to_csv(tmp_path / "splits.tsv", sep="\t", index=False)
-    command = [cohort.bids, cohort.out, "group", *QUICK, "--targets", "score", "--folds-file", tmp_path / "splits.tsv"]
-    assert main([*map(str, command)]) == 3
+    assert cohort.group(*QUICK, "--targets", "score", "--folds-file", tmp_path / "splits.tsv") == 3
     told = capsys.readouterr().err
     assert (
         "sub-003 is tested in fold a and sub-007 trains there, though they are of one family, or seem to share a scan"

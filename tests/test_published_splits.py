@@ -16,6 +16,7 @@ from fcpower_bids.core.targets import remove_covariates
 from fcpower_bids.outputs.tables import read_table, write_table
 from tests.command import main
 from tests.core.test_cbig import read_example
+from tests.planting.planted import without_global_signal
 
 pytestmark = pytest.mark.shared
 SEEDS, FOLDS, PARCELS = (1, 2, 3), 5, 6
@@ -174,11 +175,6 @@ def check(tmp_path, capsys):
 
 def of_session(scans, session):
     return sorted(name for name in scans if name[1] == session)
-
-
-def without_global_signal(series):
-    whole = series.mean(axis=1, keepdims=True)
-    return series - whole @ (np.linalg.pinv(whole) @ series)
 
 
 def test_real_people_as_they_are_raise_no_alarm(check, scans, table):

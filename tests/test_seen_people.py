@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
+from tests.cases.cohorts import read
 from tests.command import main
 from tests.telling import telling
 
@@ -47,10 +48,6 @@ def group(study, *options: str) -> int:
     return main([str(study / "bids"), str(study / "out"), "group", *representations, *options])
 
 
-def table(study, name: str, folder: str = "group") -> pd.DataFrame:
-    return pd.read_csv(study / "out" / folder / f"{name}.tsv", sep="\t", na_values="n/a", keep_default_na=False)
-
-
 def test_the_corpus_holds_the_named_people_and_no_others(study, capsys):
     packed = pd.read_csv(study / "out" / "corpus" / "recordings.tsv", sep="\t", dtype=str)
     assert set(packed["subject"]) == set(TRAINED)
@@ -68,12 +65,12 @@ def test_people_of_the_training_are_left_out_and_named(study, capsys):
     assert group(study, "--analyses", "prediction", "fingerprinting", *QUICK) == 0
     said = capsys.readouterr().err
     assert f"'fbert' was trained on 2 of the {PEOPLE} people who have one (sub-01, sub-02)" in " ".join(said.split())
-    excluded = table(study, "excluded")
+    excluded = read(study, "excluded")
     trained = excluded[excluded["reason"] == "the encoder of the embedding 'fbert' was trained on this person"]
     assert trained["participant_id"].tolist() == ["sub-01", "sub-01", "sub-02", "sub-02"]
     others = {f"sub-{label}" for label in OTHERS}
     for name in ("predictions", "identification_scans"):
-        assert table(study, name).groupby("representation")["participant_id"].agg(set).to_dict() == {
+        assert read(study, name).groupby("representation")["participant_id"].agg(set).to_dict() == {
             "fc": others,
             EMBEDDING: others,
         }

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.settings import Group, Inputs
-from tests.command import main, parse_settings
+from tests.command import parse_settings
 from tests.planting.planted import colour_scans, make_cohort
 from tests.running import FOOT
 
@@ -25,8 +25,7 @@ def cohort(tmp_path_factory):
 
 def run(cohort, *options):
     """The page of the application on the cohort."""
-    command = [cohort.bids, cohort.out, "group", *QUICK, "--targets", "score", *options]
-    assert main([*map(str, command)]) == 0
+    assert cohort.group(*QUICK, "--targets", "score", *options) == 0
     return re.sub(r"\s+", " ", (cohort.out / "group.html").read_text())
 
 
@@ -67,11 +66,11 @@ def test_families_flip_together_and_are_whole_in_folds(cohort, capsys):
     cohort.phenotypes = table.assign(family_id=[f"F{row // 2}" for row in range(len(table))])
     run(cohort, "--analyses", "prediction", "--family-column", "family_id", "--permutations", "0")
     capsys.readouterr()
-    command = [cohort.bids, cohort.out, "group", *QUICK, "--targets", "score", "--family-column", "family_id"]
-    assert main([*map(str, command), "--folds", "9"]) == 3
+    options = [*QUICK, "--targets", "score", "--family-column", "family_id"]
+    assert cohort.group(*options, "--folds", "9") == 3
     assert "prediction: 8 families are fewer than 9 folds; use --folds 4 or fewer." in capsys.readouterr().err
     cohort.phenotypes = table.assign(family_id=["F"] * 5 + [f"F{row}" for row in range(11)])
-    assert main([*map(str, command)]) == 3
+    assert cohort.group(*options) == 3
     said = "A family of 5 is larger than one of 4 folds of 16 people; use --folds 3 or fewer, or check --family-column."
     assert said in capsys.readouterr().err
 
@@ -195,7 +194,7 @@ def nine(tmp_path_factory):
 
 
 def ask(nine, *options):
-    return main([*map(str, [nine.bids, nine.out, "group", *NAMED_QUICK, *options])])
+    return nine.group(*NAMED_QUICK, *options)
 
 
 def test_a_second_question_leaves_the_first_as_it_is(nine):

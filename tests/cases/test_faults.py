@@ -17,7 +17,7 @@ import pytest
 
 from fcpower_bids.app import main
 from tests.cases.cohorts import LABELS, run, table, write_list
-from tests.running import PATIENCE, PLAIN, contents, run_app
+from tests.running import PATIENCE, PLAIN, contents, run_app, start_app
 
 QUICK = ("--atlas", "builtin", *PLAIN, "--nprocs", "1")
 
@@ -179,12 +179,6 @@ def test_an_interrupt_before_the_command_line_can_answer_is_quiet(exact_demo, tm
     finder = "import importlib.abc as a, os, runpy, signal, sys\nclass Finder(a.MetaPathFinder):\n"
     finder += f"    def find_spec(self, name, *_):\n        name == {place!r} and os.kill(os.getpid(), signal.SIGINT)\n"
     finder += "sys.meta_path.insert(0, Finder())\nrunpy.run_module('fcpower_bids', run_name='__main__')\n"
-    words = (exact_demo[0], tmp_path / "out", "participant", "--atlas", "builtin")
-    ended = start(*words, program=("-c", finder))
-    assert "Traceback" not in ended.stderr.read()
-    assert ended.wait(PATIENCE) in (-signal.SIGINT, 130)
-
-
-def start(*words, program=("-m", "fcpower_bids")):
-    command = [sys.executable, *program, *map(str, words)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    ended = start_app(exact_demo[0], tmp_path / "out", "--atlas", "builtin", program=("-c", finder))
+    assert "Traceback" not in ended.communicate(timeout=PATIENCE)[1]
+    assert ended.returncode in (-signal.SIGINT, 130)

@@ -11,15 +11,11 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.core.folds import replicated_folds
-from tests.cases.cohorts import group, write_series, write_table
+from tests.cases.cohorts import group, read, write_series, write_table
 
 MANY = tuple(f"sub-{number:03d}" for number in range(1, 31))
 PARCELS, VOLUMES, TR = 6, 240, 2.0
 UPPER = np.triu_indices(PARCELS, 1)
-
-
-def read(folder: Path, name: str) -> pd.DataFrame:
-    return pd.read_csv(folder / "out" / "group" / f"{name}.tsv", sep="\t", dtype={"participant_id": str})
 
 
 @pytest.fixture(scope="module")

@@ -64,14 +64,6 @@ def test_a_derivative_is_known_by_the_dataset_it_was_made_of(tmp_path):
     assert dataset_identity(describe(tmp_path / "apart", Name="fMRIPrep", SourceDatasets=sources)) == "ds000030"
 
 
-def two_studies(tmp_path, description):
-    """Two datasets with the same labels in folders of one name, and other scans."""
-    for seed, place in enumerate(("one", "two")):
-        plant_outputs(tmp_path / place, made_recordings(people=3, sessions=1, seed=seed))
-        describe(tmp_path / place / "bids", **(description | {"Authors": [place]}))
-    return str(tmp_path / "corpus")
-
-
 def packed(corpus):
     return pd.read_csv(f"{corpus}/recordings.tsv", sep="\t")["dataset"].value_counts().tolist()
 
@@ -81,7 +73,11 @@ def pack(folder, corpus, *options):
 
 
 def test_a_recording_of_other_outputs_is_never_replaced(tmp_path, capsys):
-    corpus = two_studies(tmp_path, {"DatasetDOI": "10.1/x"})
+    """Of two datasets that say the same of themselves, with the same labels and other scans."""
+    corpus = str(tmp_path / "corpus")
+    for seed, place in enumerate(("one", "two")):
+        plant_outputs(tmp_path / place, made_recordings(people=3, sessions=1, seed=seed))
+        describe(tmp_path / place / "bids", DatasetDOI="10.1/x", Authors=[place])
     assert pack(tmp_path / "one", corpus) == 0
     before = pd.read_csv(f"{corpus}/recordings.tsv", sep="\t")
     assert pack(tmp_path / "two", corpus) == 2

@@ -14,6 +14,7 @@ from fcpower_bids.demo.signals import draw_clean_series
 from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.records import Atlas
 from tests.planting.participant_outputs import add_output
+from tests.running import run_group
 
 TR = 2.0
 VOLUMES = 120
@@ -33,6 +34,12 @@ def draw_series(
                 draw_connectome(population, person, factor, rng), volumes, TR, rng
             )
     return drawn
+
+
+def without_global_signal(series: np.ndarray) -> np.ndarray:
+    """Series as another preprocessing leaves them."""
+    whole = series.mean(axis=1, keepdims=True)
+    return series - whole @ (np.linalg.pinv(whole) @ series)
 
 
 def draw_table(people: int, seed: int = 0) -> pd.DataFrame:
@@ -80,6 +87,9 @@ class Planted:
         n = len(parcels)
         atlas = Atlas(entities, Path("toy.nii.gz"), space, labels, parcels, ("n/a",) * n, ("L",) * n)
         add_output(self.out, f"sub-{person + 1:03d}_ses-{session}", z_score(series), atlas, **facts)
+
+    def group(self, *options: object) -> int:
+        return run_group(self.bids, self.out, *options)
 
     def table(self, name: str) -> pd.DataFrame:
         return read_table(self.out / "group" / self.name / f"{name}.tsv")

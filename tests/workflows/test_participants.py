@@ -29,23 +29,6 @@ from tests.cases.cohorts import group, write_series
 from tests.docs.pages import DOCS, code_blocks, read
 from tests.running import run_app
 
-NAME = "sub-01_task-rest"
-
-
-def process(folder: Path):
-    bold = folder / "bold.nii.gz"
-    bold.touch()
-    recording = Recording(bold, (("sub", "01"), ("task", "rest")), 2.0)
-    settings = Settings(folder, folder / "out", "participant")
-    return process_recording(recording, (), settings, {}, folder / "work")
-
-
-def fail_with(monkeypatch, error: Exception) -> None:
-    def fail(self, folder):
-        raise error
-
-    monkeypatch.setattr("fcpower_bids.interfaces.nodes.Parcellate.work", fail)
-
 
 @pytest.mark.parametrize(
     ("error", "reason"),
@@ -55,9 +38,16 @@ def fail_with(monkeypatch, error: Exception) -> None:
     ],
 )
 def test_an_error_of_a_node_becomes_the_status_as_it_was_raised(tmp_path, monkeypatch, error, reason):
-    fail_with(monkeypatch, error)
-    assert process(tmp_path) == (NAME, "failed at parcellate")
-    status = read_status(tmp_path / "out", NAME)
+    def fail(self, folder):
+        raise error
+
+    monkeypatch.setattr("fcpower_bids.interfaces.nodes.Parcellate.work", fail)
+    (bold := tmp_path / "bold.nii.gz").touch()
+    recording = Recording(bold, (("sub", "01"), ("task", "rest")), 2.0)
+    settings = Settings(tmp_path, tmp_path / "out", "participant")
+    found = process_recording(recording, (), settings, {}, tmp_path / "work")
+    assert found == ("sub-01_task-rest", "failed at parcellate")
+    status = read_status(tmp_path / "out", "sub-01_task-rest")
     assert (status.state, status.stage, status.reason) == ("failed", "parcellate", reason)
 
 
