@@ -5,6 +5,7 @@ From the images to the page, by the commands.
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -68,6 +69,17 @@ def test_people_of_the_training_are_left_out_and_named(study, capsys):
     excluded = read(study, "excluded")
     trained = excluded[excluded["reason"] == "the encoder of the embedding 'fbert' was trained on this person"]
     assert trained["participant_id"].tolist() == ["sub-01", "sub-01", "sub-02", "sub-02"]
+    one, other = (
+        [
+            pd.read_csv(next((study / "out").rglob(f"sub-{label}_ses-{day}_*_embedding.tsv")), sep="\t")
+            for label in OTHERS
+        ]
+        for day in "ab"
+    )
+    similar = np.corrcoef(np.vstack(one), np.vstack(other))[: len(OTHERS), len(OTHERS) :]
+    right = [(similar.argmax(axis) == np.arange(len(OTHERS))).mean() for axis in (0, 1)]
+    scores = read(study, "identification").set_index("representation")["accuracy"]
+    assert scores[EMBEDDING] == pytest.approx(np.mean(right))
     others = {f"sub-{label}" for label in OTHERS}
     for name in ("predictions", "identification_scans"):
         assert read(study, name).groupby("representation")["participant_id"].agg(set).to_dict() == {
