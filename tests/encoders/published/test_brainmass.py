@@ -108,12 +108,14 @@ def test_full_size_has_the_published_names_and_count():
     assert count_parameters(model) + sum(map(count_parameters, head)) == 10_165_800  # published with its head
 
 
-def test_every_published_encoder_is_registered_and_asks_for_weights_and_what_belongs_to_them(tmp_path):
+def test_every_encoder_is_registered_and_asks_for_weights_and_what_belongs_to_them(tmp_path):
     assert set(PUBLISHED) < set(ENCODERS)
     (tmp_path / "weights.pth").write_bytes(b"")
+    for name in ("fbert", "fbert-1m", *PUBLISHED):
+        with pytest.raises(EncoderUnavailable, match=f"No weights were given for the encoder {name}") as caught:
+            load_encoder(name, None, parcel_names=NAMES)
+        assert caught.value.exit_code == 0
     for name in PUBLISHED:
-        with pytest.raises(EncoderUnavailable, match=f"No weights were given for the encoder {name}"):
-            load_encoder(name, None)
         with pytest.raises(CheckpointError, match="There is no weights file"):
             load_encoder(name, tmp_path / "absent.pth")
         with pytest.raises(CheckpointError, match=r"holds neither model.safetensors nor pytorch_model.bin"):
