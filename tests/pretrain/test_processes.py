@@ -19,9 +19,7 @@ from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.pretrain.train import _Run, train
 from tests.pretrain.conftest import as_sources, made_recordings
 from tests.pretrain.outputs import (
-    QUICK,
     in_child,
-    main_with_checkpoints,
     plant_outputs,
     pretrain,
     read_log,
@@ -127,14 +125,6 @@ def test_a_killed_run_goes_on_from_what_the_clock_made_it_save(planted):
     assert run_signalled(planted, "killed", {12: signal.SIGKILL}, *options) == -signal.SIGKILL
     assert saved_step(planted / "killed" / "encoder" / "interim" / "state.json") == 12
     assert_goes_on_as_if_undisturbed(planted, "killed")
-
-
-@pytest.mark.usefixtures("undisturbed")
-@pytest.mark.parametrize("steps", ["20", "32"])
-def test_a_run_of_another_length_is_refused(planted, capsys, steps):
-    words = [str(planted / "bids"), str(planted / "undisturbed"), "pretrain", *QUICK, *LONG]
-    assert main_with_checkpoints(EVERY, [*words, "--steps", steps]) == 2
-    assert "another number of steps" in capsys.readouterr().err
 
 
 # --- Two processes compute what one does: gradients, and runs that go on from each other's checkpoints --------------
