@@ -177,13 +177,10 @@ def test_the_gradient_is_that_of_the_global_batch(two, loss, chunk):
         assert_same(expected, load_file(two / f"{loss}-{chunk}-{rank}.safetensors"), atol=1e-10)
 
 
-def test_all_processes_meet_the_error_of_the_first(two):
+def test_processes_meet_the_error_of_the_first_and_go_on_from_the_checkpoint_of_another_number(two):
     told = [(two / f"told-{rank}").read_text() for rank in (0, 1)]
     assert told[0] == told[1]
     assert "refused by process" in told[0]
-
-
-def test_one_process_resumes_the_checkpoint_of_two_and_two_that_of_one(two):
     one, of_two, of_one = (pretrain(two / "pack", two / name, run_config(1)) for name in ("one", "two-one", "one-two"))
     assert_same(weights(two / "one", 4), weights(two / "two-one", 4), atol=1e-7)
     for name, outcome in (("two-one", of_two), ("one-two", of_one)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -123,10 +124,7 @@ def files_of_harmonix(tmp_path_factory, state_of_harmonix):
     )
     rng = np.random.default_rng(1)
     np.savetxt(folder / "gradient_mapping_400.csv", rng.standard_normal((400, 30)), delimiter=",")
-    modes = rng.standard_normal((400, 200))
-    lines = ["," + ",".join(map(str, range(200)))]
-    lines += [f"{i}," + ",".join(map(repr, row.tolist())) for i, row in enumerate(modes)]
-    (folder / "schaefer400_roi_eigenmodes.csv").write_text("\n".join(lines) + "\n")
+    pd.DataFrame(rng.standard_normal((400, 200))).to_csv(folder / "schaefer400_roi_eigenmodes.csv")
     return folder
 
 
