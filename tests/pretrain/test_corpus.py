@@ -247,7 +247,8 @@ def test_kernel_of_real_recordings(shared):
     assert np.corrcoef(vector, edges)[0, 1] == pytest.approx(1, abs=1e-9)
 
 
-def test_bad_recordings_are_left_out_and_listed_and_the_umask_says_who_may_read(tmp_path, recordings, caplog):
+def test_bad_recordings_are_left_out_and_listed_and_the_umask_says_who_may_read(tmp_path, caplog):
+    recordings = made_recordings()
     recordings[2][1][:, 4] = 7.0
     recordings[3][1][5, 6] = np.nan
     recordings[5][1][:, 1] = np.nan
@@ -265,7 +266,8 @@ def test_bad_recordings_are_left_out_and_listed_and_the_umask_says_who_may_read(
     assert "P4" in caplog.text
 
 
-def test_other_parcels_or_another_alpha_are_refused(pack, recordings):
+def test_other_parcels_or_another_alpha_are_refused(pack):
+    recordings = made_recordings()
     facts, series = recordings[0]
     other = {**facts, "parcel_names": [*NAMES[:-1], "Other"], "id": "toy/new"}
     with pytest.raises(DatasetError, match=r"toy/new.*Other, P9.*another --corpus"):
@@ -342,26 +344,24 @@ def test_two_datasets_that_are_packed_into_one_corpus_at_once_are_both_there(tmp
     assert not (tmp_path / "corpus" / "lock").exists()
 
 
-def test_a_dataset_that_gets_a_doi_is_not_packed_twice(tmp_path):
-    plant_outputs(tmp_path, made_recordings())
-    for doi in ("10.5281/zenodo.1", "10.5281/zenodo.12"):
-        (tmp_path / "bids" / "dataset_description.json").write_text(json.dumps({"Name": "toy", "DatasetDOI": doi}))
-        assert run_pretrain(tmp_path, quick=PACKED) == 0
-        packed = packed_table(tmp_path)
-        assert packed["dataset"].unique().tolist() == [doi.replace("/", "-")]
-        assert len(packed) == (32 if doi.endswith("1") else 30)
-        shutil.rmtree(tmp_path / "out" / "sub-03", ignore_errors=True)  # who leaves meanwhile leaves the former name
+def test_a_dataset_that_gets_a_doi_is_not_packed_twice_and_another_in_its_place_leaves_it_in_the_corpus(tmp_path):
+    """Containers have the output folder of all datasets at one path."""
 
-
-def test_another_dataset_in_the_same_output_folder_leaves_the_first_in_the_corpus(tmp_path):
-    """As containers have it, where the output folder of all is one path."""
-    for name, people in (("one", 8), ("two", 6)):
-        plant_outputs(tmp_path, made_recordings(people=people, sessions=1, seed=people))
-        (tmp_path / "bids" / "dataset_description.json").write_text(json.dumps({"Name": name}))
+    def pack(people: int, sessions: int, **named: str) -> dict[str, int]:
+        if not (tmp_path / "out").exists():
+            plant_outputs(tmp_path, made_recordings(people, sessions, seed=people))
+        (tmp_path / "bids" / "dataset_description.json").write_text(json.dumps(named))
         assert run_pretrain(tmp_path, "--corpus", tmp_path / "corpus", quick=PACKED) == 0
+        return pd.read_csv(tmp_path / "corpus" / "recordings.tsv", sep="\t")["dataset"].value_counts().to_dict()
+
+    assert pack(16, 2, Name="toy", DatasetDOI="10.5281/zenodo.1") == {"10.5281-zenodo.1": 32}
+    shutil.rmtree(tmp_path / "out" / "sub-03")  # who leaves meanwhile leaves the former name
+    assert pack(16, 2, Name="toy", DatasetDOI="10.5281/zenodo.12") == {"10.5281-zenodo.12": 30}
+    for people, name in ((8, "one"), (6, "two")):
         shutil.rmtree(tmp_path / "bids")
         shutil.rmtree(tmp_path / "out")
-    assert len(pd.read_csv(tmp_path / "corpus" / "recordings.tsv", sep="\t")) == 14
+        packed = pack(people, 1, Name=name)
+    assert list(packed.values()) == [30, 8, 6]
 
 
 def is_running(process: int) -> bool:

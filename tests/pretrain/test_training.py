@@ -138,13 +138,8 @@ def test_a_full_disk_leaves_the_checkpoint_before_it(tmp_path, whole, monkeypatc
 
 def test_another_run_in_the_folder_is_refused(tmp_path, whole):
     pack, run, _ = whole
-    refused = (
-        ({"learning_rate": 2e-3}, "choices"),
-        ({"steps": 6}, "number of steps"),
-        ({"steps": 10}, "number of steps"),
-    )
-    for changes, told in refused:
-        with pytest.raises(UsageError, match=f"other {told}"):
+    for changes in ({"learning_rate": 2e-3}, {"steps": 6}, {"steps": 10}):
+        with pytest.raises(UsageError, match="other choices, another number of steps"):
             pretrain(pack, run, config(**changes))
     changed = shutil.copytree(pack, tmp_path / "pack")
     pack_corpus(as_sources(made_recordings(17)[-2:]), changed, atlas="toy")

@@ -47,8 +47,7 @@ def published_shapes(d=768, ff=3072, layers=8, atlases=("schaefer400",)):
         f"{inter}cls_token": (1, 1, d),
         f"{inter}temporal_pos_embedding": (5, d),
         f"{inter}network_learnable_pos_embedding.weight": (9, d),
-        "norm.weight": (d,),
-        "norm.bias": (d,),
+        **with_bias({"norm": (d,)}),
     }
     for atlas in atlases:
         for i, parcels in enumerate(NETWORKS):
