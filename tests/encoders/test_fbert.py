@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -11,15 +12,16 @@ from dataclasses import replace
 import huggingface_hub
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from bids.layout.models import Config
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 from fcpower_bids.encoders import embed_recording, embedding, load_encoder
-from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable, ModelCard, save_checkpoint
+from fcpower_bids.encoders.checkpoints import CheckpointError, ModelCard, save_checkpoint
 from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig, count_parameters, position_code
-from fcpower_bids.errors import FcPowerError, RecordingError
+from fcpower_bids.errors import RecordingError
 from fcpower_bids.store import digest_of
 from tests.encoders.conftest import NAMES
 
@@ -121,37 +123,40 @@ def test_either_key_family_loads(checkpoint, recordings, family):
     )
 
 
-def test_missing_and_unexpected_keys_are_all_named(checkpoint):
-    path = checkpoint / "model.safetensors"
-    state = load_file(path)
+def misname(content: bytes) -> bytes:
+    """Keys missing, unexpected, of another shape and not finite."""
+    state = safetensors.torch.load(content)
     state["encoder.layers.1.linear1.extra"] = state.pop("encoder.layers.1.linear1.weight")
     state["pooler.dense.weight"] = torch.zeros(2)
     state["encoder.layers.0.norm1.bias"] = torch.zeros(5)
     state["encoder.layers.0.norm2.bias"] = torch.full((16,), float("nan"))
-    save_file(state, path)
-    with pytest.raises(CheckpointError) as caught:
-        load_encoder("fbert", checkpoint)
-    message = str(caught.value)
-    assert "missing: encoder.layers.1.linear1.weight" in message
-    assert "unexpected: encoder.layers.1.linear1.extra, pooler.dense.weight" in message
-    assert "of another shape: encoder.layers.0.norm1.bias" in message
-    assert "not finite: encoder.layers.0.norm2.bias" in message
+    return safetensors.torch.save(state)
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("damage", "messages"),
     [
-        (lambda b: b[: len(b) // 2], r"model\.safetensors is damaged.*again"),
-        (lambda b: b"\xff" * 64 + b[64:], r"model\.safetensors is damaged.*again"),
-        (lambda b: b[:-4] + bytes([b[-4] ^ 1]) + b[-3:], "tensors are not those that were written"),
+        (lambda b: b[: len(b) // 2], [r"model\.safetensors is damaged.*again"]),
+        (lambda b: b"\xff" * 64 + b[64:], [r"model\.safetensors is damaged.*again"]),
+        (lambda b: b[:-4] + bytes([b[-4] ^ 1]) + b[-3:], ["tensors are not those that were written"]),
+        (
+            misname,
+            [
+                "missing: encoder.layers.1.linear1.weight",
+                "unexpected: encoder.layers.1.linear1.extra, pooler.dense.weight",
+                "of another shape: encoder.layers.0.norm1.bias",
+                "not finite: encoder.layers.0.norm2.bias",
+            ],
+        ),
     ],
 )
-def test_damaged_weights_are_named(checkpoint, damage, message):
-    """The last is the least bit of one number: it stays finite and near."""
+def test_damaged_and_foreign_weights_are_named(checkpoint, damage, messages):
+    """The third is the least bit of one number: it stays finite and near."""
     path = checkpoint / "model.safetensors"
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(CheckpointError, match=message):
+    with pytest.raises(CheckpointError) as caught:
         load_encoder("fbert", checkpoint)
+    assert all(re.search(message, str(caught.value)) for message in messages)
 
 
 @pytest.mark.parametrize(
@@ -217,18 +222,9 @@ def test_a_file_states_what_the_configuration_does_not(checkpoint, recordings):
         load_encoder("fbert", checkpoint)
 
 
-@pytest.mark.parametrize("module", ["fcpower_bids.encoders", "fcpower_bids.encoders.checkpoints"])
-def test_names_and_errors_are_known_without_torch(module):
-    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+def test_names_and_errors_are_known_without_torch():
+    code = "import sys, fcpower_bids.encoders.checkpoints; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-@pytest.mark.parametrize("name", ["fbert-1m", "fbert"])
-def test_without_weights_the_encoder_is_unavailable(name):
-    with pytest.raises(EncoderUnavailable, match=f"No weights were given for the encoder {name}") as caught:
-        load_encoder(name, None, parcel_names=NAMES)
-    assert isinstance(caught.value, FcPowerError)
-    assert caught.value.exit_code == 0
 
 
 def test_a_name_with_a_size_takes_that_size_only(checkpoint, tmp_path):
@@ -246,9 +242,6 @@ def test_a_name_with_a_size_takes_that_size_only(checkpoint, tmp_path):
         load_encoder("fbert-1m", tmp_path / "right")
     (tmp_path / "right" / "facts.json").write_text(json.dumps({"heads": 4, "ff": SIZES["fbert-1m"]["ff"]}))
     assert load_encoder("fbert-1m", tmp_path / "right").model.config == config
-    (tmp_path / "right" / "facts.json").unlink()
-    with pytest.raises(CheckpointError, match="does not state heads, ff"):
-        load_encoder("fbert", tmp_path / "right")
 
 
 def test_released_weights_come_with_their_licence(checkpoint, monkeypatch, caplog):
@@ -259,12 +252,6 @@ def test_released_weights_come_with_their_licence(checkpoint, monkeypatch, caplo
     caplog.clear()
     load_encoder("fbert", checkpoint)
     assert not caplog.text
-
-
-def test_parcels_are_compared_at_loading(checkpoint):
-    with pytest.raises(CheckpointError, match="P11"):
-        load_encoder("fbert", checkpoint, parcel_names=NAMES[:-1])
-    load_encoder("fbert", checkpoint, parcel_names=NAMES[::-1])
 
 
 def test_random_init_is_a_seeded_control(recordings):
@@ -329,13 +316,16 @@ def test_parcels_are_matched_by_name(encoder, recordings):
         np.testing.assert_allclose(encoder.embed([recordings[0][:, order]], NAMES, 2.0), expected, atol=1e-6)
 
 
-def test_missing_parcels_are_refused(encoder, recordings):
+def test_missing_parcels_are_refused_at_loading_too(encoder, checkpoint, recordings):
     names, series = NAMES[:-2], recordings[0][:, :-2]
     with pytest.raises(RecordingError, match=r"2 parcels \(P10, P11\) of the 12 parcels.*toy"):
         encoder.embed([series], names, 2.0)
     assert encoder.provenance()["missing_parcels"] == "refused"
     with pytest.raises(RecordingError, match="12 parcels"):
         encoder.embed([series], [f"other{i}" for i in range(10)], 2.0)
+    with pytest.raises(CheckpointError, match="P11"):
+        load_encoder("fbert", checkpoint, parcel_names=NAMES[:-1])
+    load_encoder("fbert", checkpoint, parcel_names=NAMES[::-1])
 
 
 @pytest.mark.parametrize(

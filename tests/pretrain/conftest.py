@@ -67,11 +67,6 @@ def as_sources(recordings):
     return [(facts, lambda series=series: series) for facts, series in recordings]
 
 
-@pytest.fixture
-def recordings():
-    return made_recordings()
-
-
 @pytest.fixture(scope="session")
 def written_once(tmp_path_factory):
     """Outputs of the participant level, their tables, and their corpus in both layouts."""

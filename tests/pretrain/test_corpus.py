@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import huggingface_hub
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,6 +22,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from fcpower_bids.core.connectome import pearson_connectivity, spectral_power
+from fcpower_bids.encoders import CORPUS_ID
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.pretrain import corpus as public_corpus
 from fcpower_bids.pretrain import packing as preparation
@@ -86,24 +88,34 @@ def exchange_rows(path) -> None:
     path.write_text("".join([head, second, first, *rest]))
 
 
+def exchange_axes(path) -> None:
+    stored = np.load(path)
+    np.save(path, np.ascontiguousarray(stored.T).reshape(stored.shape))
+
+
 @pytest.mark.parametrize(
-    ("name", "change"),
+    ("name", "change", "told"),
     [
-        ("series-00000.safetensors", flip(-1)),
-        ("teacher_kernel.safetensors", flip(-3)),
-        ("recordings.tsv", exchange_rows),
+        ("out/corpus/series-00000.safetensors", flip(-1), "checksum differs"),
+        ("out/corpus/teacher_kernel.safetensors", flip(-3), "checksum differs"),
+        ("out/corpus/recordings.tsv", exchange_rows, "checksum differs"),
+        ("public/windows.npy", exchange_axes, "are not those that its teacher"),
+        ("public/window_to_recording.npy", lambda p: np.save(p, np.load(p) + 1), "points outside recordings.json"),
+        ("public/parcels.txt", lambda p: p.write_text(p.read_text().replace(*NAMES[3:1:-1])), "different names for"),
+        ("public/parcels.txt", Path.unlink, "in a file parcels.txt"),
     ],
-    ids=["a sample", "the kernel", "rows"],
 )
-def test_a_changed_byte_of_a_pack_is_named_and_trains_nothing(tmp_path, tables, capsys, name, change):
-    change(tmp_path / "out" / "corpus" / name)
-    if not name.startswith("series"):  # also where it is packed again first
-        run_pretrain(tmp_path, quick=PACKED)
-    assert run_pretrain(tmp_path) == 3
-    told = capsys.readouterr().err
-    assert name in told
-    assert "checksum differs" in told
-    assert not (tmp_path / "out" / "encoder").exists()
+def test_a_changed_file_of_a_corpus_is_named_and_trains_nothing(written, capsys, name, change, told):
+    path = written / name
+    change(path)
+    if path.name in ("teacher_kernel.safetensors", "recordings.tsv"):  # also where it is packed again first
+        run_pretrain(written, quick=PACKED)
+    words, out = (("--corpus", path.parent), "new") if name.startswith("public") else ((), "out")
+    assert run_pretrain(written, *words, out=out) == 3
+    shown = capsys.readouterr().err
+    assert told in shown
+    assert path.name in shown
+    assert not (written / out / "encoder").exists()
 
 
 def pack_bytes(folder, out="out") -> dict[str, bytes]:
@@ -117,13 +129,7 @@ def pack_bytes(folder, out="out") -> dict[str, bytes]:
     return packed | {"table": table.replace(place, "").encode(), "facts": json.dumps(facts).encode()}
 
 
-def test_many_processes_pack_the_same_bytes(tmp_path, tables):
-    assert run_pretrain(tmp_path, quick=PACKED) == 0
-    assert run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", "--nprocs", "2", quick=PACKED) == 0
-    assert pack_bytes(tmp_path) == pack_bytes(tmp_path, "other")
-
-
-def test_a_killed_run_goes_on_after_its_last_shard(tmp_path, unpacked, monkeypatch):
+def test_a_killed_run_goes_on_after_its_last_shard_and_many_pack_the_same_bytes(tmp_path, unpacked, monkeypatch):
     computed = []
     original = preparation.teacher_vector_and_rank
     monkeypatch.setattr(preparation, "SHARD_RECORDINGS", 5)
@@ -143,7 +149,7 @@ def test_a_killed_run_goes_on_after_its_last_shard(tmp_path, unpacked, monkeypat
     monkeypatch.setattr(preparation, "teacher_vector_and_rank", lambda *a: computed.append(a) or original(*a))
     assert run_pretrain(tmp_path, quick=PACKED) == 0
     assert len(computed) == len(unpacked) - 20
-    assert run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", quick=PACKED) == 0
+    assert run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", "--nprocs", "2", quick=PACKED) == 0
     assert pack_bytes(tmp_path) == pack_bytes(tmp_path, "other")
     corpus, rows, places = open_pack(tmp_path / "out" / "corpus"), np.array([31, 0, 12]), np.array([1, 0, 3])
     for row, place, window in zip(rows, places, corpus.windows(rows, places, WINDOW).numpy(), strict=True):
@@ -241,11 +247,18 @@ def test_kernel_of_real_recordings(shared):
     assert np.corrcoef(vector, edges)[0, 1] == pytest.approx(1, abs=1e-9)
 
 
-def test_bad_recordings_are_left_out_and_listed(tmp_path, recordings, caplog):
+def test_bad_recordings_are_left_out_and_listed_and_the_umask_says_who_may_read(tmp_path, caplog):
+    recordings = made_recordings()
     recordings[2][1][:, 4] = 7.0
     recordings[3][1][5, 6] = np.nan
     recordings[5][1][:, 1] = np.nan
-    table = pack_corpus(as_sources(recordings), tmp_path / "pack")
+    before = os.umask(0o027)
+    try:
+        table = pack_corpus(as_sources(recordings), tmp_path / "pack")
+    finally:
+        os.umask(before)
+    modes = {oct(path.stat().st_mode & 0o777) for path in (tmp_path / "pack").iterdir() if path.is_file()}
+    assert modes == {oct(0o640)}
     assert len(table) == len(recordings) - 3
     excluded = pd.read_csv(tmp_path / "pack" / "excluded.tsv", sep="\t")
     assert excluded["id"].tolist() == [recordings[i][0]["id"] for i in (2, 3, 5)]
@@ -253,7 +266,8 @@ def test_bad_recordings_are_left_out_and_listed(tmp_path, recordings, caplog):
     assert "P4" in caplog.text
 
 
-def test_other_parcels_or_another_alpha_are_refused(pack, recordings):
+def test_other_parcels_or_another_alpha_are_refused(pack):
+    recordings = made_recordings()
     facts, series = recordings[0]
     other = {**facts, "parcel_names": [*NAMES[:-1], "Other"], "id": "toy/new"}
     with pytest.raises(DatasetError, match=r"toy/new.*Other, P9.*another --corpus"):
@@ -265,12 +279,6 @@ def test_other_parcels_or_another_alpha_are_refused(pack, recordings):
 
 
 WINDOW = 20
-
-
-@pytest.fixture
-def public(written):
-    """A corpus in the public layout."""
-    return written / "public"
 
 
 def test_training_on_it_is_training_on_our_pack_of_the_same_windows(tmp_path):
@@ -286,7 +294,8 @@ def test_training_on_it_is_training_on_our_pack_of_the_same_windows(tmp_path):
     assert configs[0]["roi_labels"] == configs[1]["roi_labels"] == NAMES
 
 
-def test_every_window_drawn_is_a_stored_one_of_its_recording(public, tmp_path):
+def test_every_window_drawn_is_a_stored_one_of_its_recording(written, tmp_path):
+    public = written / "public"
     public_corpus.prepare_corpus(public, tmp_path / "run")
     corpus = public_corpus.open_corpus(public, tmp_path / "run")
     stored, owners = np.load(public / "windows.npy"), np.load(public / "window_to_recording.npy")
@@ -299,38 +308,6 @@ def test_every_window_drawn_is_a_stored_one_of_its_recording(public, tmp_path):
     shorter = corpus.windows(rows, np.array([9, 0, 7]), WINDOW - 4).numpy()  # 9 = window 1, shifted by 4
     np.testing.assert_array_equal(shorter[0].T, stored[np.flatnonzero(owners == 31)[1]][:, 4:])
     assert corpus.places(WINDOW + 1).sum() == 0
-
-
-@pytest.mark.parametrize(
-    ("name", "harm", "told"),
-    [
-        ("windows.npy", lambda a: np.ascontiguousarray(a.T).reshape(a.shape), "are not those that its teacher"),
-        ("window_to_recording.npy", lambda a: a + 1, "points outside recordings.json"),
-        ("parcels.txt", lambda names: names.replace(NAMES[3], NAMES[2]), "different names for"),
-        ("parcels.txt", None, "in a file parcels.txt"),
-    ],
-)
-def test_files_that_do_not_fit_each_other_are_named(public, tmp_path, capsys, name, harm, told):
-    path = public / name
-    if harm is None:
-        path.unlink()
-    elif path.suffix == ".npy":
-        np.save(path, harm(np.load(path)))
-    else:
-        path.write_text(harm(path.read_text()))
-    assert run_pretrain(tmp_path, "--corpus", public, out="new") == 3
-    assert told in capsys.readouterr().err
-    assert not (tmp_path / "new" / "encoder" / "model").exists()
-
-
-def test_who_may_read_a_pack_follows_from_the_umask(tmp_path):
-    before = os.umask(0o027)
-    try:
-        pack_corpus(as_sources(made_recordings()), tmp_path / "pack")
-    finally:
-        os.umask(before)
-    modes = {oct(path.stat().st_mode & 0o777) for path in (tmp_path / "pack").iterdir() if path.is_file()}
-    assert modes == {oct(0o640)}
 
 
 @pytest.mark.usefixtures("written")
@@ -367,26 +344,24 @@ def test_two_datasets_that_are_packed_into_one_corpus_at_once_are_both_there(tmp
     assert not (tmp_path / "corpus" / "lock").exists()
 
 
-def test_a_dataset_that_gets_a_doi_is_not_packed_twice(tmp_path):
-    plant_outputs(tmp_path, made_recordings())
-    for doi in ("10.5281/zenodo.1", "10.5281/zenodo.12"):
-        (tmp_path / "bids" / "dataset_description.json").write_text(json.dumps({"Name": "toy", "DatasetDOI": doi}))
-        assert run_pretrain(tmp_path, quick=PACKED) == 0
-        packed = packed_table(tmp_path)
-        assert packed["dataset"].unique().tolist() == [doi.replace("/", "-")]
-        assert len(packed) == (32 if doi.endswith("1") else 30)
-        shutil.rmtree(tmp_path / "out" / "sub-03", ignore_errors=True)  # who leaves meanwhile leaves the former name
+def test_a_dataset_that_gets_a_doi_is_not_packed_twice_and_another_in_its_place_leaves_it_in_the_corpus(tmp_path):
+    """Containers have the output folder of all datasets at one path."""
 
-
-def test_another_dataset_in_the_same_output_folder_leaves_the_first_in_the_corpus(tmp_path):
-    """As containers have it, where the output folder of all is one path."""
-    for name, people in (("one", 8), ("two", 6)):
-        plant_outputs(tmp_path, made_recordings(people=people, sessions=1, seed=people))
-        (tmp_path / "bids" / "dataset_description.json").write_text(json.dumps({"Name": name}))
+    def pack(people: int, sessions: int, **named: str) -> dict[str, int]:
+        if not (tmp_path / "out").exists():
+            plant_outputs(tmp_path, made_recordings(people, sessions, seed=people))
+        (tmp_path / "bids" / "dataset_description.json").write_text(json.dumps(named))
         assert run_pretrain(tmp_path, "--corpus", tmp_path / "corpus", quick=PACKED) == 0
+        return pd.read_csv(tmp_path / "corpus" / "recordings.tsv", sep="\t")["dataset"].value_counts().to_dict()
+
+    assert pack(16, 2, Name="toy", DatasetDOI="10.5281/zenodo.1") == {"10.5281-zenodo.1": 32}
+    shutil.rmtree(tmp_path / "out" / "sub-03")  # who leaves meanwhile leaves the former name
+    assert pack(16, 2, Name="toy", DatasetDOI="10.5281/zenodo.12") == {"10.5281-zenodo.12": 30}
+    for people, name in ((8, "one"), (6, "two")):
         shutil.rmtree(tmp_path / "bids")
         shutil.rmtree(tmp_path / "out")
-    assert len(pd.read_csv(tmp_path / "corpus" / "recordings.tsv", sep="\t")) == 14
+        packed = pack(people, 1, Name=name)
+    assert list(packed.values()) == [30, 8, 6]
 
 
 def is_running(process: int) -> bool:
@@ -419,3 +394,31 @@ def test_processes_that_pack_end_with_the_one_that_waits_for_them(tmp_path, numb
     assert parent.wait(60) == -number
     workers = [int(name) for name in os.listdir(tmp_path) if name.isdigit()]
     assert until(lambda: not any(map(is_running, workers)), 60)
+
+
+ASKED = {"License": "CC0", "DatasetDOI": "doi:10.5281/zenodo.12", "HowToAcknowledge": "Cite\n\tAuthor |  2026"}
+
+
+def test_the_card_says_how_the_corpus_was_made_and_where_it_came_from(tmp_path, unpacked, monkeypatch):
+    """Recordings of which three were cleaned otherwise; then the same corpus from the hub."""
+    about, models, asked = tmp_path / "bids" / "dataset_description.json", [], {}
+    about.write_text(json.dumps({**json.loads(about.read_text()), **ASKED}))
+    for number, path in enumerate(unpacked.values()):
+        sidecar = path.with_suffix(".json")
+        band = {"HighPassHz": 0.01, "LowPassHz": 0.1 if number < 3 else 0.08}
+        sidecar.write_text(json.dumps({**json.loads(sidecar.read_text()), "SoftwareFilters": {"Butterworth": band}}))
+    assert run_pretrain(tmp_path, quick=PACKED) == 0
+    cached = tmp_path / "datasets--owner--name" / "snapshots" / "0123abcd"
+    write_public(tmp_path / "out" / "corpus", cached)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda name, **how: asked.update(how) or str(cached))
+    for out, words in (("out", ()), ("new", ("--corpus", CORPUS_ID))):
+        assert run_pretrain(tmp_path, "--steps", "1", "--held-out", "0", *words, out=out) == 0
+        models.append(tmp_path / out / "encoder" / "model")
+    facts, of_hub = (json.loads((model / "config.json").read_text()) for model in models)
+    assert facts["band"] is None, "it is not one"
+    assert facts["corpus_licences"] == "CC0 (32 recordings)"
+    assert facts["corpus_citation"] == "10.5281-zenodo.12: Cite Author | 2026"
+    assert "| corpus_citation | 10.5281-zenodo.12: Cite Author \\| 2026 |" in (models[0] / "README.md").read_text()
+    assert asked["repo_type"] == "dataset"
+    assert "windows.npy" in asked["allow_patterns"]
+    assert (facts["corpus_revision"], of_hub["corpus_revision"]) == ("n/a", "0123abcd")

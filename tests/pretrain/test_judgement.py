@@ -22,11 +22,10 @@ from tests.referee import power_edges
 
 JUDGED = True
 WINDOW, SHARE = 20, 0.4
-STUDENT = (
+LEARNING = (
     *("--architecture", "d=32", "layers=2", "heads=4", "ff=64", "dropout=0.0"),
-    *("--batch-size", "64", "--steps", "120"),
+    *("--batch-size", "64", "--steps", "120", "--learning-rate", "0.005", "--held-out", str(SHARE)),
 )
-LEARNING = (*STUDENT, "--learning-rate", "0.005", "--held-out", str(SHARE))
 
 
 @pytest.fixture(scope="module")
@@ -155,20 +154,14 @@ def test_every_number_follows_from_the_tables_of_the_user(run, referee):
         }
         for column, value in expected.items():
             assert found.loc[name, column] == pytest.approx(value, abs=2e-3), (name, column)
-    assert found["dimensions"].dropna().to_dict() == {
-        "model": 32,
-        "random-init": 32,
-        "fc": 45,
-        "fc_power": 45,
-        "initial": 32,
-    }
+    dimensions = dict.fromkeys(("model", "random-init", "initial"), 32) | dict.fromkeys(("fc", "fc_power"), 45)
+    assert found["dimensions"].dropna().to_dict() == dimensions
 
 
 def test_the_verdict_counts_families_and_leaves_the_optimism_of_the_choice_off(run, referee):
-    out = run
     (K,) = referee.kernels["model"]
     everyone, people = np.ones(len(referee.people), dtype=bool), sorted(set(referee.people))
-    n, found, expected = len(people), read(out), {}
+    n, found, expected = len(people), read(run), {}
     for name in ("initial", "random-init"):
         others = referee.kernels[name]
 
@@ -185,9 +178,8 @@ def test_the_verdict_counts_families_and_leaves_the_optimism_of_the_choice_off(r
         assert found.loc[name, "ahead"] == pytest.approx(each.mean(), abs=2e-3)
         assert found.loc[name, "ahead_low"] == pytest.approx(low, abs=4e-3)
         expected[low] = each.mean()
-    facts = facts_of(out)
-    log = pd.read_csv(out / "encoder" / "log.tsv", sep="\t", na_values="n/a").set_index("step")
-    log = log.loc[[int(path.name[5:]) for path in sorted((out / "encoder" / "checkpoints").iterdir())]]
+    facts = facts_of(run)
+    log = read(run, "log").loc[[int(path.name[5:]) for path in sorted((run / "encoder" / "checkpoints").iterdir())]]
     first, second = log["select"].idxmax(), log["confirm"].idxmax()
     falls = (log["select"] - log["confirm"])[first] + (log["confirm"] - log["select"])[second]
     assert facts["Optimism"] == pytest.approx(falls / 2)

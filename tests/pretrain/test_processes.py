@@ -19,9 +19,7 @@ from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.pretrain.train import _Run, train
 from tests.pretrain.conftest import as_sources, made_recordings
 from tests.pretrain.outputs import (
-    QUICK,
     in_child,
-    main_with_checkpoints,
     plant_outputs,
     pretrain,
     read_log,
@@ -129,14 +127,6 @@ def test_a_killed_run_goes_on_from_what_the_clock_made_it_save(planted):
     assert_goes_on_as_if_undisturbed(planted, "killed")
 
 
-@pytest.mark.usefixtures("undisturbed")
-@pytest.mark.parametrize("steps", ["20", "32"])
-def test_a_run_of_another_length_is_refused(planted, capsys, steps):
-    words = [str(planted / "bids"), str(planted / "undisturbed"), "pretrain", *QUICK, *LONG]
-    assert main_with_checkpoints(EVERY, [*words, "--steps", steps]) == 2
-    assert "another number of steps" in capsys.readouterr().err
-
-
 # --- Two processes compute what one does: gradients, and runs that go on from each other's checkpoints --------------
 
 
@@ -187,13 +177,10 @@ def test_the_gradient_is_that_of_the_global_batch(two, loss, chunk):
         assert_same(expected, load_file(two / f"{loss}-{chunk}-{rank}.safetensors"), atol=1e-10)
 
 
-def test_all_processes_meet_the_error_of_the_first(two):
+def test_processes_meet_the_error_of_the_first_and_go_on_from_the_checkpoint_of_another_number(two):
     told = [(two / f"told-{rank}").read_text() for rank in (0, 1)]
     assert told[0] == told[1]
     assert "refused by process" in told[0]
-
-
-def test_one_process_resumes_the_checkpoint_of_two_and_two_that_of_one(two):
     one, of_two, of_one = (pretrain(two / "pack", two / name, run_config(1)) for name in ("one", "two-one", "one-two"))
     assert_same(weights(two / "one", 4), weights(two / "two-one", 4), atol=1e-7)
     for name, outcome in (("two-one", of_two), ("one-two", of_one)):

@@ -33,6 +33,7 @@ from tests.cases.cohorts import write_series
 from tests.command import main
 from tests.pretrain.conftest import NAMES, as_sources, made_recordings
 from tests.pretrain.outputs import HERE, TINY, plant_outputs, pretrain, read_log, run_pretrain
+from tests.pretrain.test_corpus import flip
 
 
 def config(**changes) -> PretrainConfig:
@@ -135,13 +136,34 @@ def test_a_full_disk_leaves_the_checkpoint_before_it(tmp_path, whole, monkeypatc
     assert_same(weights(alone), weights(tmp_path / "run"))
 
 
-def test_another_run_in_the_folder_is_refused(tmp_path, pack):
-    pretrain(pack, tmp_path / "run", config(), stop_step=4)
-    with pytest.raises(UsageError, match="other choices"):
-        pretrain(pack, tmp_path / "run", config(learning_rate=2e-3))
-    pack_corpus(as_sources(made_recordings(17)[-2:]), pack)
+def test_another_run_in_the_folder_is_refused(tmp_path, whole):
+    pack, run, _ = whole
+    for changes in ({"learning_rate": 2e-3}, {"steps": 6}, {"steps": 10}):
+        with pytest.raises(UsageError, match="other choices, another number of steps"):
+            pretrain(pack, run, config(**changes))
+    changed = shutil.copytree(pack, tmp_path / "pack")
+    pack_corpus(as_sources(made_recordings(17)[-2:]), changed, atlas="toy")
     with pytest.raises(UsageError, match="another corpus"):
-        pretrain(pack, tmp_path / "run", config())
+        pretrain(changed, run, config())
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors"])
+def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(whole, tmp_path, name, caplog):
+    """The same weights as of a run whose last checkpoint was whole; none is gone on from where both are damaged."""
+    pack, alone, _ = whole
+    run = shutil.copytree(alone, tmp_path / "run")
+    newest, other = (run / "checkpoints" / f"step-000000{step}" for step in (8, 4))
+    flip(-4)(newest / name)
+    pretrain(pack, run, config())
+    assert f"{newest} is damaged: training goes on from the checkpoint before it" in caplog.text
+    assert read_log(run).index.tolist() == [0, 2, 4, 6, 8]
+    last = newest.relative_to(run) / "optimizer.safetensors"
+    assert (run / last).read_bytes() == (alone / last).read_bytes()
+    for place in (newest, other):
+        flip(-4)(place / "model.safetensors")
+    with pytest.raises(DatasetError, match="The model in"):
+        pretrain(pack, run, config())
+    assert other.is_dir()
 
 
 def test_an_exploding_run_stops_with_advice(tmp_path, pack):
@@ -154,16 +176,13 @@ def test_positions_move_with_the_model_and_are_in_no_checkpoint():
     model = FBert(FBertConfig(10, d=8, layers=1, heads=2, ff=8)).eval()
     assert "positions" not in model.state_dict()
     assert model.get_buffer("positions").shape == (POSITIONS, 8)
-    long = torch.randn(1, 2 * POSITIONS, 10)
-    with torch.inference_mode():
-        tokens = model.tokens(long)
-        bare = torch.cat((model.cls_token.expand(1, 1, -1), model.input_projection(long)), dim=1)
-    code = position_code(2 * POSITIONS + 1, 8).numpy()
-    np.testing.assert_allclose((tokens - bare)[0].numpy(), code, rtol=0, atol=2e-6)
-    exact = model.double().tokens(long[:, :50].double()) - torch.cat(
-        (model.cls_token.expand(1, 1, -1), model.input_projection(long[:, :50].double())), dim=1
-    )
-    np.testing.assert_allclose(exact[0].detach().numpy(), code[:51], rtol=0, atol=1e-14)
+    long, code = torch.randn(1, 2 * POSITIONS, 10), position_code(2 * POSITIONS + 1, 8).numpy()
+    for dtype, volumes, atol in ((torch.float32, 2 * POSITIONS, 2e-6), (torch.float64, 50, 1e-14)):
+        model, x = model.to(dtype), long[:, :volumes].to(dtype)
+        with torch.inference_mode():
+            bare = torch.cat((model.cls_token.expand(1, 1, -1), model.input_projection(x)), dim=1)
+            found = (model.tokens(x) - bare)[0].numpy()
+        np.testing.assert_allclose(found, code[: volumes + 1], rtol=0, atol=atol)
 
 
 SHORT = ("--held-out", "0.4")

@@ -17,24 +17,16 @@ def doubles(state: dict[str, torch.Tensor], prefix: str = "") -> dict[str, np.nd
     return {k.removeprefix(prefix): v.double().numpy() for k, v in state.items() if k.startswith(prefix)}
 
 
+def with_bias(weights: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Published names of layers and norms that have a bias."""
+    return {f"{name}.{kind}": shape[:n] for name, shape in weights.items() for kind, n in (("weight", 9), ("bias", 1))}
+
+
 def vit_shapes(d: int, ff: int, prefix: str, mlp: tuple[str, str], bias: bool = True) -> dict[str, tuple[int, ...]]:
     """Published names of one pre-norm block."""
-    shapes = {
-        f"{prefix}norm1.weight": (d,),
-        f"{prefix}norm1.bias": (d,),
-        f"{prefix}attn.qkv.weight": (3 * d, d),
-        f"{prefix}attn.proj.weight": (d, d),
-        f"{prefix}attn.proj.bias": (d,),
-        f"{prefix}norm2.weight": (d,),
-        f"{prefix}norm2.bias": (d,),
-        f"{prefix}mlp.{mlp[0]}.weight": (ff, d),
-        f"{prefix}mlp.{mlp[0]}.bias": (ff,),
-        f"{prefix}mlp.{mlp[1]}.weight": (d, ff),
-        f"{prefix}mlp.{mlp[1]}.bias": (d,),
-    }
-    if bias:
-        shapes[f"{prefix}attn.qkv.bias"] = (3 * d,)
-    return shapes
+    layers = {"norm1": (d,), "attn.qkv": (3 * d, d), "attn.proj": (d, d), "norm2": (d,)}
+    shapes = with_bias(layers | {f"mlp.{mlp[0]}": (ff, d), f"mlp.{mlp[1]}": (d, ff)})
+    return {f"{prefix}{name}": shape for name, shape in shapes.items() if bias or name != "attn.qkv.bias"}
 
 
 def slow_norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float) -> np.ndarray:
@@ -87,3 +79,10 @@ def slow_sincos(position: int, d: int) -> np.ndarray:
 def noise(length: int, n_parcels: int, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     return rng.standard_normal((length, n_parcels)).cumsum(axis=0) * 0.1 + rng.standard_normal((length, n_parcels))
+
+
+def assert_embeds(encoder, series: np.ndarray, names, time: float, expected: np.ndarray) -> None:
+    """The embedding is the expected one whatever the order of columns."""
+    shuffle = np.random.default_rng(2).permutation(len(names))
+    embedded = encoder.embed([series[:, shuffle]], [names[i] for i in shuffle], time)
+    np.testing.assert_allclose(embedded, [expected], atol=1e-5)

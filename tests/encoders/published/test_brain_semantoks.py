@@ -12,6 +12,7 @@ from fcpower_bids.encoders.published.adapters import BUCKNER, parcel_order
 from fcpower_bids.encoders.published.brain_semantoks import SemantoksSize, load_brain_semantoks
 from fcpower_bids.errors import RecordingError
 from tests.encoders.published.references import (
+    assert_embeds,
     doubles,
     noise,
     random_state,
@@ -20,6 +21,7 @@ from tests.encoders.published.references import (
     slow_norm,
     slow_sincos,
     vit_shapes,
+    with_bias,
 )
 
 SIZE = SemantoksSize(d=8, layers=2, heads=2, ff=12)
@@ -30,21 +32,12 @@ NAMES = (*CORTEX, *TIAN, *BUCKNER)
 
 def tokenizer_shapes(prefix, parcels, d):
     heads = math.ceil(d / 2 / parcels)
-    return {
-        f"{prefix}branches.0.weight": (d // 2, parcels, 3),
-        f"{prefix}branches.0.bias": (d // 2,),
-        f"{prefix}branches.1.slconv.D": (heads, parcels),
-        f"{prefix}branches.1.slconv.kernel_list.0": (heads, parcels, 4),
-        f"{prefix}branches.1.slconv.kernel_list.1": (heads, parcels, 4),
-        f"{prefix}branches.1.slconv.kernel_list.2": (heads, parcels, 4),
-        f"{prefix}branches.1.slconv.multiplier": (1, parcels, 1),
-        f"{prefix}branches.1.slconv.kernel_norm": (heads, parcels, 1),
-        f"{prefix}branches.1.slconv.kernel_norm_initialized": (),
-        f"{prefix}branches.1.projection.weight": (d // 2, heads * parcels),
-        f"{prefix}branches.1.projection.bias": (d // 2,),
-        f"{prefix}norm.weight": (d,),
-        f"{prefix}norm.bias": (d,),
-    }
+    layers = {"branches.0": (d // 2, parcels, 3), "branches.1.projection": (d // 2, heads * parcels), "norm": (d,)}
+    long = {f"kernel_list.{i}": (heads, parcels, 4) for i in range(3)}
+    long |= {"D": (heads, parcels), "multiplier": (1, parcels, 1)}
+    long |= {"kernel_norm": (heads, parcels, 1), "kernel_norm_initialized": ()}
+    shapes = with_bias(layers) | {f"branches.1.slconv.{name}": shape for name, shape in long.items()}
+    return {f"{prefix}{name}": shape for name, shape in shapes.items()}
 
 
 def published_shapes(d=768, ff=3072, layers=8, atlases=("schaefer400",)):
@@ -54,8 +47,7 @@ def published_shapes(d=768, ff=3072, layers=8, atlases=("schaefer400",)):
         f"{inter}cls_token": (1, 1, d),
         f"{inter}temporal_pos_embedding": (5, d),
         f"{inter}network_learnable_pos_embedding.weight": (9, d),
-        "norm.weight": (d,),
-        "norm.bias": (d,),
+        **with_bias({"norm": (d,)}),
     }
     for atlas in atlases:
         for i, parcels in enumerate(NETWORKS):
@@ -160,9 +152,7 @@ def test_embedding_equals_the_slow_reference_whatever_the_order_of_columns(path,
     series = noise(100, 457)
     expected = slow_embedding(state, by_network(series))
     encoder = load(path, parcel_names=NAMES)
-    shuffle = np.random.default_rng(2).permutation(457)
-    embedded = encoder.embed([series[:, shuffle]], [NAMES[i] for i in shuffle], 2.0)
-    np.testing.assert_allclose(embedded, [expected], atol=1e-5)
+    assert_embeds(encoder, series, NAMES, 2.0, expected)
     again = encoder.embed([series], (*parcel_order("Schaefer400").spellings[1], *TIAN, *BUCKNER), 2.0)
     np.testing.assert_array_equal(again, encoder.embed([series], NAMES, 2.0))
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from fcpower_bids.encoders.published.masked import (
     BrainLMSize,
@@ -20,33 +20,34 @@ from tests.encoders.published.references import (
     doubles,
     noise,
     random_state,
-    slow_attention,
-    slow_gelu,
+    slow_block,
     slow_norm,
+    with_bias,
 )
 
 SIZE = BrainLMSize(d=8, layers=2, heads=2, ff=12, patch=16, side=432)
 NAMES = [f"parcel{label:03d}" for label in range(1, 425)]
 
 
-def published_shapes(d=768, ff=3072, layers=12, patch=16, tokens=730):
-    shapes = {
-        "vit.embeddings.cls_token": (1, 1, d),
-        "vit.embeddings.position_embeddings": (1, tokens, d),
-        "vit.embeddings.patch_embeddings.projection.weight": (d, 3, patch, patch),
-        "vit.embeddings.patch_embeddings.projection.bias": (d,),
-        "vit.layernorm.weight": (d,),
-        "vit.layernorm.bias": (d,),
-    }
-    for i in range(layers):
-        layer = f"vit.encoder.layer.{i}."
-        linear = {f"attention.attention.{name}": (d, d) for name in ("query", "key", "value")}
-        linear |= {"attention.output.dense": (d, d), "intermediate.dense": (ff, d), "output.dense": (d, ff)}
-        for name, shape in linear.items():
-            shapes |= {f"{layer}{name}.weight": shape, f"{layer}{name}.bias": shape[:1]}
-        for name in ("layernorm_before", "layernorm_after"):
-            shapes |= {f"{layer}{name}.weight": (d,), f"{layer}{name}.bias": (d,)}
-    return shapes
+LAYERS = {
+    "norm1": "layernorm_before",
+    "attn.proj": "attention.output.dense",
+    "norm2": "layernorm_after",
+    "mlp.fc1": "intermediate.dense",
+    "mlp.fc2": "output.dense",
+}
+HEADS = [f"attention.attention.{name}" for name in ("query", "key", "value")]
+
+
+def published_shapes():
+    shapes = {"vit.embeddings.cls_token": (1, 1, 8), "vit.embeddings.position_embeddings": (1, 730, 8)}
+    layers = {"vit.embeddings.patch_embeddings.projection": (8, 3, 16, 16), "vit.layernorm": (8,)}
+    linear = dict.fromkeys([*HEADS, "attention.output.dense"], (8, 8))
+    linear |= {"intermediate.dense": (12, 8), "output.dense": (8, 12)}
+    linear |= {"layernorm_before": (8,), "layernorm_after": (8,)}
+    for i in range(2):
+        layers |= {f"vit.encoder.layer.{i}.{name}": shape for name, shape in linear.items()}
+    return shapes | with_bias(layers)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ def statistics():
 def files(tmp_path_factory, coordinates, statistics):
     folder = tmp_path_factory.mktemp("vitmae_111M")
     decoder = {"decoder.decoder_embed.weight": (4, 8), "decoder.mask_token": (1, 1, 4)}
-    state = random_state(published_shapes(8, 12, 2) | decoder)
+    state = random_state(published_shapes() | decoder)
     save_file(state, folder / "model.safetensors")
     config = {"model_type": "vit_mae", "hidden_size": 8, "num_attention_heads": 2, "patch_size": 16}
     (folder / "config.json").write_text(json.dumps(config))
@@ -101,24 +102,16 @@ def slow_embedding(state, image):
             tokens.append((kernel * patch).sum(axis=(1, 2)) + w["embeddings.patch_embeddings.projection.bias"])
     x = np.array(tokens) + w["embeddings.position_embeddings"][0]
     for i in range(2):
-
-        def linear(y, name, layer=f"encoder.layer.{i}."):
-            return y @ w[f"{layer}{name}.weight"].T + w[f"{layer}{name}.bias"]
-
-        def norm(y, name, layer=f"encoder.layer.{i}."):
-            return slow_norm(y, w[f"{layer}{name}.weight"], w[f"{layer}{name}.bias"], 1e-12)
-
-        y = norm(x, "layernorm_before")
-        q, k, v = (linear(y, f"attention.attention.{name}") for name in ("query", "key", "value"))
-        x = x + linear(slow_attention(q, k, v, 2), "attention.output.dense")
-        x = x + linear(slow_gelu(linear(norm(x, "layernorm_after"), "intermediate.dense")), "output.dense")
+        layer, block = f"encoder.layer.{i}.", {}
+        for kind in ("weight", "bias"):
+            block |= {f"{ours}.{kind}": w[f"{layer}{theirs}.{kind}"] for ours, theirs in LAYERS.items()}
+            block[f"attn.qkv.{kind}"] = np.concatenate([w[f"{layer}{name}.{kind}"] for name in HEADS])
+        x = slow_block(x, block, "", 2, 1e-12)
     return slow_norm(x[:1], w["layernorm.weight"], w["layernorm.bias"], 1e-12)[0]
 
 
 @pytest.fixture(scope="module")
 def state(files):
-    from safetensors.torch import load_file
-
     return load_file(files / "model.safetensors")
 
 

@@ -16,22 +16,27 @@ from fcpower_bids.encoders.fbert import count_parameters
 from fcpower_bids.encoders.published.adapters import match_labels, parcel_order, read_state, resample
 from fcpower_bids.encoders.published.masked import BrainMass, BrainMassSize, load_brainmass, shrunk_correlation
 from fcpower_bids.errors import RecordingError, UsageError
-from tests.encoders.published.references import doubles, noise, random_state, slow_attention, slow_norm
+from tests.encoders.published.references import (
+    assert_embeds,
+    doubles,
+    noise,
+    random_state,
+    slow_attention,
+    slow_norm,
+    with_bias,
+)
 
 SIZE = BrainMassSize(layers=2, heads=10, ff=24)
 NAMES = parcel_order("Schaefer100").names
 
 
 def published_shapes(ff=2048, layers=16):
-    shapes = {"dim_reduction.0.weight": (8, 100), "dim_reduction.0.bias": (8,)}
+    shapes = with_bias({"dim_reduction.0": (8, 100)})
     for i in range(layers):
-        layer = f"attention_list.{i}."
-        shapes |= {f"{layer}self_attn.in_proj_weight": (300, 100), f"{layer}self_attn.in_proj_bias": (300,)}
-        shapes |= {f"{layer}self_attn.out_proj.weight": (100, 100), f"{layer}self_attn.out_proj.bias": (100,)}
-        shapes |= {f"{layer}linear1.weight": (ff, 100), f"{layer}linear1.bias": (ff,)}
-        shapes |= {f"{layer}linear2.weight": (100, ff), f"{layer}linear2.bias": (100,)}
-        for norm in ("norm1", "norm2"):
-            shapes |= {f"{layer}{norm}.weight": (100,), f"{layer}{norm}.bias": (100,)}
+        block = {"self_attn.out_proj": (100, 100), "linear1": (ff, 100), "linear2": (100, ff)}
+        block = with_bias(block | {"norm1": (100,), "norm2": (100,)})
+        block |= {"self_attn.in_proj_weight": (300, 100), "self_attn.in_proj_bias": (300,)}
+        shapes |= {f"attention_list.{i}.{name}": shape for name, shape in block.items()}
     return shapes
 
 
@@ -91,9 +96,7 @@ def test_embedding_equals_the_slow_reference_whatever_the_order_of_columns(path,
     series = noise(150, 100)
     expected = slow_embedding(state, shrunk_correlation(series))
     encoder = load_brainmass(path, protocol=protocol, size=SIZE, parcel_names=NAMES)
-    shuffle = np.random.default_rng(2).permutation(100)
-    embedded = encoder.embed([series[:, shuffle]], [NAMES[i] for i in shuffle], 0.8)
-    np.testing.assert_allclose(embedded, [expected], atol=1e-5)
+    assert_embeds(encoder, series, NAMES, 0.8, expected)
 
 
 def test_full_size_has_the_published_names_and_count():
@@ -105,12 +108,14 @@ def test_full_size_has_the_published_names_and_count():
     assert count_parameters(model) + sum(map(count_parameters, head)) == 10_165_800  # published with its head
 
 
-def test_every_published_encoder_is_registered_and_asks_for_weights_and_what_belongs_to_them(tmp_path):
+def test_every_encoder_is_registered_and_asks_for_weights_and_what_belongs_to_them(tmp_path):
     assert set(PUBLISHED) < set(ENCODERS)
     (tmp_path / "weights.pth").write_bytes(b"")
+    for name in ("fbert", "fbert-1m", *PUBLISHED):
+        with pytest.raises(EncoderUnavailable, match=f"No weights were given for the encoder {name}") as caught:
+            load_encoder(name, None, parcel_names=NAMES)
+        assert caught.value.exit_code == 0
     for name in PUBLISHED:
-        with pytest.raises(EncoderUnavailable, match=f"No weights were given for the encoder {name}"):
-            load_encoder(name, None)
         with pytest.raises(CheckpointError, match="There is no weights file"):
             load_encoder(name, tmp_path / "absent.pth")
         with pytest.raises(CheckpointError, match=r"holds neither model.safetensors nor pytorch_model.bin"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -10,6 +11,7 @@ from fcpower_bids.encoders.published.adapters import parcel_order
 from fcpower_bids.encoders.published.patches import BrainJEPASize, HarmonixSize, load_brain_harmonix, load_brain_jepa
 from fcpower_bids.errors import RecordingError
 from tests.encoders.published.references import (
+    assert_embeds,
     doubles,
     noise,
     random_state,
@@ -17,30 +19,35 @@ from tests.encoders.published.references import (
     slow_norm,
     slow_sincos,
     vit_shapes,
+    with_bias,
 )
 
 SIZE = BrainJEPASize(d=8, layers=1, heads=2, ff=12)
 NAMES = parcel_order("Schaefer450x17").names
 
 
-def published_shapes(d=768, ff=3072, layers=12):
-    shapes = {
-        "patch_embed.proj.weight": (d, 1, 1, 16),
-        "patch_embed.proj.bias": (d,),
-        "pos_embed_proj.emb_h": (4500, d // 2),
-        "pos_embed_proj.predictor_pos_embed_proj.weight": (d // 2, 30),
-        "pos_embed_proj.predictor_pos_embed_proj.bias": (d // 2,),
-        "norm.weight": (d,),
-        "norm.bias": (d,),
-    }
-    for i in range(layers):
-        shapes |= vit_shapes(d, ff, f"blocks.{i}.", ("fc1", "fc2"))
-    return shapes
+def published_shapes(patch, projections):
+    layers = {"patch_embed.proj": (8, 1, 1, patch), "norm": (8,)} | projections
+    return with_bias(layers) | vit_shapes(8, 12, "blocks.0.", ("fc1", "fc2"))
+
+
+def slow_patches(w, kernel, space, x, times, n_valid):
+    """x (parcels, volumes), standardised; patches without data are no keys and no part of the mean."""
+    patch, space = kernel.shape[1], (space - space.min()) / (space.max() - space.min()) * 2 - 1
+    tokens, kept = np.empty((len(x) * times, 8)), np.zeros(len(x) * times, bool)
+    for parcel in range(len(x)):
+        for time in range(times):
+            position = np.concatenate([slow_sincos(time, 4), space[parcel]])
+            values = kernel @ x[parcel, time * patch : (time + 1) * patch] + w["patch_embed.proj.bias"]
+            tokens[parcel * times + time] = values + position
+            kept[parcel * times + time] = time < n_valid
+    tokens = slow_block(tokens, w, "blocks.0.", 2, 1e-6, kept=kept)
+    return slow_norm(tokens[kept], w["norm.weight"], w["norm.bias"], 1e-6).mean(axis=0)
 
 
 @pytest.fixture(scope="module")
 def state():
-    state = random_state(published_shapes(8, 12, 1))
+    state = random_state(published_shapes(16, {"pos_embed_proj.predictor_pos_embed_proj": (4, 30)}))
     code = [slow_sincos(time, 4) for _ in range(450) for time in range(10)]
     state["pos_embed_proj.emb_h"] = torch.tensor(np.array(code), dtype=torch.float32)
     return state
@@ -64,25 +71,14 @@ def slow_embedding(state, gradients, x):
     w = doubles(state)
     space = gradients @ w["pos_embed_proj.predictor_pos_embed_proj.weight"].T
     space = space + w["pos_embed_proj.predictor_pos_embed_proj.bias"]
-    space = (space - space.min()) / (space.max() - space.min()) * 2 - 1
-    tokens = np.empty((4500, 8))
-    for parcel in range(450):
-        for time in range(10):
-            patch = x[parcel, 16 * time : 16 * time + 16]
-            token = w["patch_embed.proj.weight"][:, 0, 0] @ patch + w["patch_embed.proj.bias"]
-            tokens[parcel * 10 + time] = token + np.concatenate([slow_sincos(time, 4), space[parcel]])
-    tokens = slow_block(tokens, w, "blocks.0.", 2, 1e-6)
-    return slow_norm(tokens, w["norm.weight"], w["norm.bias"], 1e-6).mean(axis=0)
+    return slow_patches(w, w["patch_embed.proj.weight"][:, 0, 0], space, x, 10, 10)
 
 
 def test_embedding_equals_the_slow_reference_whatever_the_order_of_columns(files, state):
     series = noise(160, 450)
     gradients = np.loadtxt(files / "gradient_mapping_450.csv", delimiter=",")
     expected = slow_embedding(state, gradients, ((series - series.mean()) / series.std(ddof=1)).T)
-    encoder = load(files, parcel_names=NAMES)
-    shuffle = np.random.default_rng(2).permutation(450)
-    embedded = encoder.embed([series[:, shuffle]], [NAMES[i] for i in shuffle], 2.0)
-    np.testing.assert_allclose(embedded, [expected], atol=1e-5)
+    assert_embeds(load(files, parcel_names=NAMES), series, NAMES, 2.0, expected)
 
 
 def test_windows_and_resampling_of_both_protocols(files):
@@ -107,32 +103,16 @@ HARMONIX_SIZE = HarmonixSize(d=8, layers=1, heads=2, ff=12)
 HARMONIX_NAMES = parcel_order("Schaefer400x17").names
 
 
-def published_shapes_of_harmonix(d=768, ff=3072, layers=12):
-    shapes = {
-        "patch_embed.proj.weight": (d, 1, 1, 48),
-        "patch_embed.proj.bias": (d,),
-        "pos_embed.geo_harm_proj.weight": (d // 2, 200),
-        "pos_embed.geo_harm_proj.bias": (d // 2,),
-        "pos_embed.grad_proj.weight": (d // 2, 30),
-        "pos_embed.grad_proj.bias": (d // 2,),
-        "norm.weight": (d,),
-        "norm.bias": (d,),
-    }
-    for i in range(layers):
-        shapes |= vit_shapes(d, ff, f"blocks.{i}.", ("fc1", "fc2"))
-    return shapes
-
-
 @pytest.fixture(scope="module")
 def state_of_harmonix():
     # Time codes of another length than ours, as in the released file, and the projection of the decoder.
     spare = {
         "pos_embed.emb_h_encoder": (4000, 4),
         "pos_embed.emb_h_decoder": (4000, 2),
-        "pos_embed.decoder_pos_embed_proj.weight": (2, 4),
-        "pos_embed.decoder_pos_embed_proj.bias": (2,),
     }
-    return random_state(published_shapes_of_harmonix(8, 12, 1) | spare)
+    projections = {"geo_harm_proj": (4, 200), "grad_proj": (4, 30), "decoder_pos_embed_proj": (2, 4)}
+    projections = {f"pos_embed.{name}": shape for name, shape in projections.items()}
+    return random_state(published_shapes(48, projections) | spare)
 
 
 @pytest.fixture(scope="module")
@@ -144,10 +124,7 @@ def files_of_harmonix(tmp_path_factory, state_of_harmonix):
     )
     rng = np.random.default_rng(1)
     np.savetxt(folder / "gradient_mapping_400.csv", rng.standard_normal((400, 30)), delimiter=",")
-    modes = rng.standard_normal((400, 200))
-    lines = ["," + ",".join(map(str, range(200)))]
-    lines += [f"{i}," + ",".join(map(repr, row.tolist())) for i, row in enumerate(modes)]
-    (folder / "schaefer400_roi_eigenmodes.csv").write_text("\n".join(lines) + "\n")
+    pd.DataFrame(rng.standard_normal((400, 200))).to_csv(folder / "schaefer400_roi_eigenmodes.csv")
     return folder
 
 
@@ -162,7 +139,6 @@ def slow_embedding_of_harmonix(state_of_harmonix, files_of_harmonix, series, pat
     modes = np.genfromtxt(files_of_harmonix / "schaefer400_roi_eigenmodes.csv", delimiter=",", skip_header=1)[:, 1:]
     space = gradients @ w["pos_embed.grad_proj.weight"].T + w["pos_embed.grad_proj.bias"]
     space = 0.5 * (space + modes @ w["pos_embed.geo_harm_proj.weight"].T + w["pos_embed.geo_harm_proj.bias"])
-    space = (space - space.min()) / (space.max() - space.min()) * 2 - 1
     kernel = w["patch_embed.proj.weight"][:, 0, 0]
     if patch != 48:
         rows = []
@@ -174,15 +150,7 @@ def slow_embedding_of_harmonix(state_of_harmonix, files_of_harmonix, series, pat
         kernel = np.array([np.linalg.pinv(np.array(rows)) @ row for row in kernel])
     padded = np.zeros((times * patch, 400))
     padded[: len(series)] = (series - series.mean(axis=0)) / series.std(axis=0)
-    tokens, kept = np.empty((400 * times, 8)), np.zeros(400 * times, bool)
-    for parcel in range(400):
-        for time in range(times):
-            values = padded[time * patch : (time + 1) * patch, parcel]
-            position = np.concatenate([slow_sincos(time, 4), space[parcel]])
-            tokens[parcel * times + time] = kernel @ values + w["patch_embed.proj.bias"] + position
-            kept[parcel * times + time] = time < n_valid
-    tokens = slow_block(tokens, w, "blocks.0.", 2, 1e-6, kept=kept)
-    return slow_norm(tokens[kept], w["norm.weight"], w["norm.bias"], 1e-6).mean(axis=0)
+    return slow_patches(w, kernel, space, padded.T, times, n_valid)
 
 
 @pytest.mark.parametrize(("time", "patch", "times"), [(0.735, 48, 4), (2.0, 18, 6)])
@@ -192,9 +160,7 @@ def test_embedding_equals_the_slow_masked_reference_whatever_the_order_of_column
     series = noise(2 * patch + patch // 2, 400)  # two patches and a half: the third is padded with 0, the rest masked
     expected = slow_embedding_of_harmonix(state_of_harmonix, files_of_harmonix, series, patch, 3, times)
     encoder = load_of_harmonix(files_of_harmonix, parcel_names=HARMONIX_NAMES)
-    shuffle = np.random.default_rng(2).permutation(400)
-    embedded = encoder.embed([series[:, shuffle]], [HARMONIX_NAMES[i] for i in shuffle], time)
-    np.testing.assert_allclose(embedded, [expected], atol=1e-5)
+    assert_embeds(encoder, series, HARMONIX_NAMES, time, expected)
 
 
 def test_patches_of_both_protocols(files_of_harmonix):
