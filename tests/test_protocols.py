@@ -156,8 +156,8 @@ FIXED = ("--targets", "age", "--penalties", "0.5", "--random-seed", "7")
 
 def test_a_table_of_splits_says_who_tests_in_which_repeat(tree, tmp_path):
     names = sorted(tree.series)
-    first = ["train", "n/a", *("abc"[i % 3] for i in range(PEOPLE - 2))]
-    second = ["x" if i < 7 else "y" for i in range(PEOPLE)]
+    first = ["train", "n/a", *("abc"[i % 3] for i in range(PEOPLE - 3)), "n/a"]
+    second = [*("x" if i < 7 else "y" for i in range(PEOPLE - 1)), "n/a"]
     table = pd.DataFrame({"participant_id": names, "published": first, "halves": second})
     stranger = pd.DataFrame({"participant_id": ["sub-77"], "published": ["a"], "halves": ["x"]})
     path = tmp_path / "splits.tsv"
@@ -166,9 +166,10 @@ def test_a_table_of_splits_says_who_tests_in_which_repeat(tree, tmp_path):
     for label in "abc":
         train = [name for name, fold in zip(names, first, strict=True) if fold not in (label, "n/a")]
         assert_predicted(tree, 0, [name for name, fold in zip(names, first, strict=True) if fold == label], train)
-    assert_predicted(tree, 1, names[:7], names[7:])
+    assert_predicted(tree, 1, names[:7], names[7:-1])
     wrote = tree.table("predictions")
-    assert set(wrote.loc[wrote["repeat"] == 0, "participant_id"]) == set(names[2:])
+    assert set(wrote.loc[wrote["repeat"] == 0, "participant_id"]) == set(names[2:-1])
+    assert tree.table("excluded").query("what == 'person'")["participant_id"].tolist() == names[-1:]
     assert "such as sub-77" in " ".join(tree.facts("prediction")["CohortNotes"])
 
 
