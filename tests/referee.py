@@ -47,7 +47,8 @@ def linear(features, fitted_on):
     return scaled @ scaled.T
 
 
-def power_edges(series, alpha):
-    """Off-diagonal entries of the power of the correlation matrix of a series (T, P)."""
-    values, vectors = np.linalg.eigh(np.corrcoef(series.T))
-    return ((vectors * np.maximum(values, 0) ** alpha) @ vectors.T)[np.triu_indices(series.shape[1], 1)]
+def power_edges(fc, alpha):
+    """Off-diagonal entries of the power of a correlation matrix (P, P)."""
+    values, vectors = np.linalg.eigh(fc)
+    values[values <= 1e-10 * values.max()] = 0
+    return ((vectors * values**alpha) @ vectors.T)[np.triu_indices(len(fc), 1)]

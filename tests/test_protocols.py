@@ -156,8 +156,8 @@ FIXED = ("--targets", "age", "--penalties", "0.5", "--random-seed", "7")
 
 def test_a_table_of_splits_says_who_tests_in_which_repeat(tree, tmp_path):
     names = sorted(tree.series)
-    first = ["train", "n/a", *("abc"[i % 3] for i in range(PEOPLE - 2))]
-    second = ["x" if i < 7 else "y" for i in range(PEOPLE)]
+    first = ["train", "n/a", *("abc"[i % 3] for i in range(PEOPLE - 3)), "n/a"]
+    second = [*("x" if i < 7 else "y" for i in range(PEOPLE - 1)), "n/a"]
     table = pd.DataFrame({"participant_id": names, "published": first, "halves": second})
     stranger = pd.DataFrame({"participant_id": ["sub-77"], "published": ["a"], "halves": ["x"]})
     path = tmp_path / "splits.tsv"
@@ -166,16 +166,18 @@ def test_a_table_of_splits_says_who_tests_in_which_repeat(tree, tmp_path):
     for label in "abc":
         train = [name for name, fold in zip(names, first, strict=True) if fold not in (label, "n/a")]
         assert_predicted(tree, 0, [name for name, fold in zip(names, first, strict=True) if fold == label], train)
-    assert_predicted(tree, 1, names[:7], names[7:])
+    assert_predicted(tree, 1, names[:7], names[7:-1])
     wrote = tree.table("predictions")
-    assert set(wrote.loc[wrote["repeat"] == 0, "participant_id"]) == set(names[2:])
+    assert set(wrote.loc[wrote["repeat"] == 0, "participant_id"]) == set(names[2:-1])
+    assert tree.table("excluded").query("what == 'person'")["participant_id"].tolist() == names[-1:]
     assert "such as sub-77" in " ".join(tree.facts("prediction")["CohortNotes"])
 
 
-def test_equal_minutes_are_the_first_volumes_of_every_session(tree):
-    assert tree.group(*FIXED) == 0
+@pytest.mark.parametrize("preset", ["recommended", "paper"])
+def test_equal_minutes_are_the_first_volumes_of_every_session(tree, preset):
+    assert tree.group(*FIXED, "--preset", preset) == 0
     whole = tree.table("scans")
-    assert tree.group(*FIXED, "--equal-minutes") == 0
+    assert tree.group(*FIXED, "--preset", preset, "--equal-minutes") == 0
     scans, names = tree.table("scans"), sorted(tree.series)
     sessions = {name: (np.concatenate(runs[:2]), runs[2]) for name, runs in tree.series.items()}
     shortest = min(len(scan) for scans_of in sessions.values() for scan in scans_of)
@@ -201,29 +203,6 @@ def test_folds_that_cannot_be_used_are_told_in_one_sentence(tree, tmp_path, caps
     (tmp_path / "folds.tsv").write_text(text)
     assert tree.group(*FIXED, "--folds-file", tmp_path / "folds.tsv") == 3
     assert words in capsys.readouterr().err
-
-
-CLASHES = {
-    "group": [
-        ("--penalties -1 1", "penalties must be"),
-        ("--nbs-threshold 0", "nbs_threshold 0.0 is a size of t"),
-        ("--folds-file {folds} --site-column site --sites hold-out", "both say who is tested"),
-        ("--site-column site --sites combat --save-models", "writes models of features as they are"),
-        ("--name models", "--name models must be"),
-    ],
-    "pretrain": [("--minutes 0", "must be above 0"), ("--minutes 3 --steps 9", "both say how long is trained")],
-}
-
-
-@pytest.mark.parametrize(("level", "words", "said"), [(level, *row) for level in CLASHES for row in CLASHES[level]])
-def test_choices_that_cannot_be_or_clash_are_refused_before_anything_is_read(
-    tree, tmp_path, capsys, level, words, said
-):
-    (tmp_path / "folds.tsv").write_text("participant_id\tsplit\nsub-01\ta\n")
-    options = words.format(folds=tmp_path / "folds.tsv").split()
-    assert main([str(tree.bids), str(tmp_path / "out"), level, *options]) == 2
-    assert said in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_family_on_both_sides_of_a_split_that_was_brought_is_named(tree, tmp_path, capsys):

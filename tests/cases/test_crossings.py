@@ -58,29 +58,6 @@ def test_a_model_of_earlier_data_does_not_stay_where_none_can_be_made(tmp_path):
     assert not models(tmp_path)
 
 
-def test_runs_of_one_length_are_put_end_to_end_under_every_preset_and_it_is_said(tmp_path):
-    random, rows, expected = np.random.default_rng(1), [], []
-    (tmp_path / "bids").mkdir()
-    for number, person in enumerate(PEOPLE[:12]):
-        lengths, series = (60, 60 - 5 * (number == 3)), []
-        for run_number, volumes in enumerate(lengths, start=1):
-            values = random.standard_normal((volumes, 6))
-            values[:, 1] += values[:, 0] * (number / 10 if run_number == 1 else -2)
-            np.save(tmp_path / f"{person}_run-{run_number}.npy", values)
-            series.append((values - values.mean(axis=0)) / values.std(axis=0, ddof=1))
-            about = {"participant_id": person, "path": f"{person}_run-{run_number}.npy", "run": run_number}
-            rows.append(about | {"kind": "series", "repetition_time": 2.0})
-        expected.append(np.corrcoef(np.vstack(series)[:115].T)[0, 1])
-    pd.DataFrame(rows).to_csv(tmp_path / "list.tsv", sep="\t", index=False)
-    write_table(tmp_path / "bids" / "participants.tsv", participant_id=PEOPLE[:12], score=SCORE[:12])
-    wanted = ("--targets", "score", "--preset", "paper", "--equal-minutes")
-    found = group(tmp_path, *wanted)
-    assert found.code == 0, found.err
-    assert "put end to end" in (tmp_path / "out" / "group" / "CITATION.md").read_text()
-    loaded = load_cohort(tmp_path / "out", tmp_path / "bids", preset="paper", min_time=0, equal_minutes=True)
-    np.testing.assert_allclose([matrix[0, 1] for matrix in loaded.connectomes], expected, atol=1e-6)
-
-
 def test_scans_that_were_cleaned_by_another_file_of_one_name_are_refused_and_other_choices_named(tmp_path):
     make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=8, sessions=1, volumes=90))
     strategy, out = tmp_path / "mine.yml", {name: tmp_path / name for name in ("out", "other", "filtered")}
@@ -137,30 +114,24 @@ def test_a_training_scan_is_known_whatever_the_order_of_parcels_and_who_had_no_t
     assert moved["in_training"].to_dict() == known
 
 
-def test_who_is_in_no_fold_of_the_file_takes_no_part_and_is_named(tmp_path):
-    cohort(tmp_path)
-    folds = ["n/a"] * 5 + [str(number % 5) for number in range(30)]
-    write_table(tmp_path / "folds.tsv", participant_id=PEOPLE[:35], split=folds)
-    found = group(tmp_path, "--targets", "score", "--folds-file", tmp_path / "folds.tsv", "--save-models")
-    assert found.code == 0, found.err
-    left_out = table(tmp_path / "out" / "group" / "excluded.tsv").query("what == 'person'")["participant_id"]
-    assert set(left_out) == {*PEOPLE[:5], *PEOPLE[35:]}
-    assert set(read(tmp_path, "predictions")["participant_id"]) == set(PEOPLE[5:35])
-    assert set(read(tmp_path, "prediction_baselines")["n_people"]) == {30}
-    (model,) = models(tmp_path)
-    rows = predictions(tmp_path, model)
-    assert set(rows[rows["in_training"]]["participant_id"]) == set(PEOPLE[5:35])
-
-
-@pytest.mark.parametrize("target", ["old=age>=40", "g=age,score", "g=old,score"])
-def test_what_is_made_of_a_covariate_of_a_preset_is_no_target_there(target, tmp_path):
+@pytest.mark.parametrize(
+    ("target", "options", "named"),
+    [
+        (("old=age>=40",), ("--preset", "cbig"), ("'age'", "cbig")),
+        (("g=age,score",), ("--preset", "cbig"), ("'age'", "cbig")),
+        (("g=old,score", "old=age>=40"), ("--preset", "cbig"), ("'age'", "cbig")),
+        (
+            ("score",),
+            ("--sites", "hold-out", "--site-column", "site", "--covariates", "site"),
+            ("'site' is a covariate",),
+        ),
+    ],
+)
+def test_what_is_made_of_a_covariate_is_no_target_and_a_site_that_is_held_out_none(target, options, named, tmp_path):
     cohort(tmp_path, sex=["F", "M"] * 20)
-    more = ("old=age>=40",) if target.startswith("g=old") else ()
-    quick = [*PREDICT, "--preset", "cbig"]
-    found = group(tmp_path, "--targets", target, *more, quick=quick)
+    found = group(tmp_path, "--targets", *target, *options)
     assert found.code == 3
-    assert "'age'" in found.err
-    assert "cbig" in found.err
+    assert all(words in found.err for words in named)
 
 
 def test_minutes_of_someone_with_a_session_of_unknown_length_are_not_known(tmp_path):
@@ -239,30 +210,18 @@ def test_curves_of_identification_need_no_phenotypes(tmp_path):
     assert len(read(folder, "identification_curves"))
 
 
-def test_a_site_that_is_held_out_is_no_covariate(tmp_path):
-    cohort(tmp_path)
-    options = ("--sites", "hold-out", "--site-column", "site", "--covariates", "site", "--folds", "2")
-    found = group(tmp_path, "--targets", "score", *options)
-    assert found.code == 3
-    assert "'site' is a covariate" in found.err
-
-
-@pytest.mark.parametrize("kind", ["series", "matrix"])
-def test_scans_of_unknown_length_weigh_the_same_and_that_is_said(kind, tmp_path):
+def test_scans_of_unknown_length_weigh_the_same_and_others_by_their_minutes(tmp_path):
     folder = write_series(tmp_path, PEOPLE[:6], sessions=("1", "2"))
-    if kind == "matrix":
-        store_matrices(folder).to_csv(folder / "list.tsv", sep="\t", index=False)
-    found = group(folder, quick=(*QUICK, "--analyses", "check"))
-    assert found.code == 0
-    assert ("the length of some is not known" in found.err) is (kind == "matrix")
-
-
-def test_sessions_of_matrices_weigh_by_their_minutes(tmp_path):
-    folder = write_series(tmp_path, PEOPLE[:6], sessions=("1", "2"))
+    check, unknown = (*QUICK, "--analyses", "check"), "the length of some is not known"
+    assert unknown not in group(folder, quick=check).err
     rows = store_matrices(folder)
+    rows.to_csv(folder / "list.tsv", sep="\t", index=False)
+    found = group(folder, "--replace", quick=check)
+    assert found.code == 0
+    assert unknown in found.err
     matrices = [np.load(folder / name) for name in rows["path"]]
     rows.assign(minutes=[10.0, 4.0] * 6).to_csv(folder / "list.tsv", sep="\t", index=False)
-    assert group(folder, quick=(*QUICK, "--analyses", "check")).code == 0
+    assert group(folder, "--replace", quick=check).code == 0
     loaded = load_cohort(folder / "out", folder / "bids", min_time=0)
     expected = [(10 * first + 4 * second) / 14 for first, second in zip(matrices[::2], matrices[1::2], strict=True)]
     np.testing.assert_allclose(loaded.connectomes, expected, atol=1e-12)

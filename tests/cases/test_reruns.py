@@ -32,11 +32,15 @@ def atlas_named(folder, name):
     return folder / f"{name}_dseg.nii.gz"
 
 
-def test_pages_alone_change_nothing_of_what_they_are_made_of(tmp_path):
+@pytest.mark.parametrize("form", ["{0}.nii.gz", "{0}.nii.gz:{0}.tsv"])
+def test_pages_alone_change_nothing_and_the_group_level_knows_an_atlas_by_the_file_that_it_was_given_as(form, tmp_path):
     root = two_runs(tmp_path / "in")
-    atlas = atlas_named(tmp_path, "atlas-Toy")
-    options = ("--atlas", atlas, *PLAIN, "--fd-thresh", "5", "--nprocs", "1")
+    atlas_named(tmp_path, "atlas-Toy")
+    atlas = ("--atlas", form.format(tmp_path / "atlas-Toy_dseg"))
+    options = (*atlas, *PLAIN, "--fd-thresh", "5", "--nprocs", "1")
     found = run_app(root, tmp_path / "out", *options)
+    cohort = run(root, tmp_path / "out", "group", *atlas, "--min-time", "0", "--analyses", "check")
+    assert cohort.code == 0, cohort.err
     before = {name: data for name, data in contents(found.output, "work").items() if not name.endswith(".html")}
     (confounds,) = root.rglob("sub-01_*_run-1_*confounds_timeseries.tsv")
     confounds.rename(tmp_path / "away.tsv")
@@ -120,18 +124,3 @@ def test_pages_of_nothing_are_refused(exact_demo, tmp_path):
     assert found.code == 2
     assert "nothing to report" in found.err
     assert not (tmp_path / "out" / "dataset_description.json").exists()
-
-
-@pytest.mark.parametrize("form", ["{image}", "{image}:{tsv}"])
-def test_the_group_level_knows_an_atlas_by_the_file_that_it_was_given_as(form, tmp_path):
-    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=2, sessions=1, volumes=80))
-    (tmp_path / "atlases").mkdir()
-    image = atlas_named(tmp_path / "atlases", "tpl-MNI152NLin2009cAsym_atlas-Toy")
-    places = {"image": image}
-    places["tsv"] = image.with_name(image.name.replace(".nii.gz", ".tsv"))
-    shutil.rmtree(tmp_path / "atlases" / "made")
-    options = ("--atlas", form.format(**places), "--nprocs", "1", "--min-time", "0")
-    found = run(tmp_path / "in", tmp_path / "out", "participant", *options, *PLAIN)
-    assert found.code == 0, found.err
-    found = run(tmp_path / "in", tmp_path / "out", "group", *options, "--analyses", "check")
-    assert found.code == 0, found.err

@@ -12,10 +12,10 @@ import pytest
 
 from fcpower_bids.core.folds import replicated_folds
 from tests.cases.cohorts import group, read, write_series, write_table
+from tests.referee import power_edges
 
 MANY = tuple(f"sub-{number:03d}" for number in range(1, 31))
 PARCELS, VOLUMES, TR = 6, 240, 2.0
-UPPER = np.triu_indices(PARCELS, 1)
 
 
 @pytest.fixture(scope="module")
@@ -90,11 +90,6 @@ def test_a_number_that_is_cut_in_two_is_predicted_as_a_column_of_classes(three_t
     assert "age" not in " ".join(known[known.index == "old"])
 
 
-def connectome(series: np.ndarray, alpha: float = 1.0) -> np.ndarray:
-    values, vectors = np.linalg.eigh(np.corrcoef(series.T))
-    return ((vectors * np.clip(values, 0, None) ** alpha) @ vectors.T)[UPPER]
-
-
 def test_scans_shorter_than_a_length_are_in_no_row_of_it(tmp_path):
     """Eight people twice; one second scan is of four minutes, so that its person is not among those of five."""
     people = MANY[:8]
@@ -110,13 +105,11 @@ def test_scans_shorter_than_a_length_are_in_no_row_of_it(tmp_path):
         cell = rows[np.isclose(rows["minutes"], minutes) & rows["part"].eq("first")]
         assert cell["n_people"].max() == len(there)
         for name, alpha in (("fc", 1.0), ("fc_power", 0.35)):
+            volumes = round(60 * minutes / TR)
             first, second = (
-                np.array([
-                    connectome(np.load(folder / f"{person}_{session}.npy")[: round(60 * minutes / TR)], alpha)
-                    for person in there
-                ])
-                for session in "ab"
-            )  # fmt: skip
+                [power_edges(np.corrcoef(np.load(folder / f"{name}_{day}.npy")[:volumes].T), alpha) for name in there]
+                for day in "ab"
+            )
             r = np.corrcoef(first, second)[: len(there), len(there) :]
             places = np.arange(len(there))
             expected = np.mean([r.argmax(axis=0) == places, r.argmax(axis=1) == places])

@@ -41,15 +41,6 @@ def test_a_record_gives_no_leave_to_replace(answered, capsys):
     assert set(read(answered, "prediction_summary")["target"]) == {"age"}
 
 
-@pytest.mark.parametrize(
-    "target",
-    ["old=age>=1.2.3", "old=age>=", "old=age>=nan", "=age>=4"],
-)
-def test_a_cut_that_is_no_number_is_refused_before_any_table_is_read(answered, capsys, target):
-    assert group(answered, "--targets", target) == 2
-    assert f"--targets '{target}' must be NAME=COLUMN>=NUMBER." in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("line", ["filter_order = 3", 'transforms = ["power"]\nnprocs = 1'])
 def test_pages_alone_are_refused_where_a_file_chooses_otherwise(exact_demo, outputs, tmp_path, line):
     """Also what was not chosen when the outputs were made, which their record does not have."""
@@ -142,6 +133,10 @@ def test_all_mistakes_are_told_at_once():
     assert all(word in text for word in ("--high-pass", "--alpha 2", "--min-coverage", "Did you mean --atlas"))
 
 
+CUTS = ("old=age>=1.2.3", "old=age>=", "old=age>=nan", "=age>=4")
+LEVEL_GROUP = {"--targets", "--folds", "--equal-minutes", "--penalties", "--nbs-threshold", "--site-column", "--name"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -153,13 +148,21 @@ def test_all_mistakes_are_told_at_once():
         (["--transforms", "magic"], "no such transform"),
         (["--targets", "g=a,b", "g=c,d"], "--targets g=... is given twice"),
         (["--folds", "1"], "nothing to train on"),
+        *((["--targets", f"{cut}"], f"--targets '{cut}' must be NAME=COLUMN>=NUMBER.") for cut in CUTS),
+        (["--penalties", "-1", "1"], "penalties must be"),
+        (["--nbs-threshold", "0"], "nbs_threshold 0.0 is a size of t"),
+        (["--folds-file", "setup.cfg", "--site-column", "site", "--sites", "hold-out"], "both say who is tested"),
+        (["--site-column", "site", "--sites", "combat", "--save-models"], "writes models of features as they are"),
+        (["--name", "models"], "--name models must be"),
+        (["--minutes", "0"], "must be above 0"),
+        (["--minutes", "3", "--steps", "9"], "both say how long is trained"),
         (["--equal-minutes", "--representations", "fc", "embedding:a"], "embedding:a is known of whole scans only"),
     ],
 )
 def test_each_mistake_has_its_sentence(arguments, message):
-    group = {"--targets", "--folds", "--equal-minutes"} & set(arguments)
-    with pytest.raises(UsageError, match=message):
-        parse_settings([*BASE[:-1], "group" if group else "participant", *arguments])
+    level = "group" if LEVEL_GROUP & set(arguments) else "pretrain" if "--minutes" in arguments else "participant"
+    with pytest.raises(UsageError, match=re.escape(message)):
+        parse_settings([*BASE[:-1], level, *arguments])
 
 
 @pytest.mark.parametrize(

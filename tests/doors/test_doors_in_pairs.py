@@ -33,16 +33,10 @@ def truth(tmp_path_factory) -> tuple[Path, Series]:
     return folder, dict(zip(scans, known.painted, strict=True))
 
 
-def power(fc: np.ndarray) -> np.ndarray:
-    values, vectors = np.linalg.eigh(fc)
-    values[values <= 1e-10 * values.max()] = 0
-    return ((vectors * values**ALPHA) @ vectors.T)[np.triu_indices(len(fc), 1)]
-
-
 def features_of(series: Series, person: str) -> np.ndarray:
     """Edges of FC^alpha of a person, whose sessions of one length are put end to end."""
     fc = [np.corrcoef(values.T) for (label, _), values in series.items() if label == person]
-    return power(np.mean(fc, axis=0))
+    return referee.power_edges(np.mean(fc, axis=0), ALPHA)
 
 
 def ridge(rows: np.ndarray, target: np.ndarray, new: np.ndarray, penalty: float) -> np.ndarray:
@@ -122,7 +116,7 @@ def applies_a_model(out: Path, series: Series) -> None:
     assert (found["state"] == np.where(is_rejected, "refused", "predicted")).all()
     own = found.set_index(["participant_id", "session"])["prediction"]
     for (label, _), values in series.items():
-        edges = power(np.corrcoef(values.T))
+        edges = referee.power_edges(np.corrcoef(values.T), ALPHA)
         edges = (edges - edges.mean()) / np.linalg.norm(edges - edges.mean())
         assert np.isclose(own.loc[f"sub-{label}"], edges @ weights + level, atol=1e-5).any(), label
 
@@ -132,7 +126,8 @@ def identifies(group: Callable[..., Told], out: Path, series: Series) -> None:
     ended = group("--analyses", "fingerprinting", "--replace")
     assert ended.code == 0, ended.err
     people = sorted({label for label, _ in series})
-    one, other = (np.array([power(np.corrcoef(series[label, session].T)) for label in people]) for session in "ab")
+    fc = {scan: np.corrcoef(values.T) for scan, values in series.items()}
+    one, other = (np.array([referee.power_edges(fc[label, day], ALPHA) for label in people]) for day in "ab")
     similarity, right = np.corrcoef(one, other)[: len(people), len(people) :], np.arange(len(people))
     expected = np.mean([(similarity.argmax(axis) == right).mean() for axis in (0, 1)])
     found = table(out / "group" / "doors" / "identification.tsv").set_index("representation")

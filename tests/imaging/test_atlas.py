@@ -82,21 +82,16 @@ def no_network(monkeypatch, tmp_path):
     monkeypatch.delenv("FCPOWER_OFFLINE", raising=False)
 
 
-@pytest.fixture
-def home(tmp_path):
-    """A partial TemplateFlow home with one small 'Schaefer' file, as ``prefetch`` leaves it."""
-    folder = tmp_path / "templateflow" / f"tpl-{SPACE}"
-    save_labels(folder / f"tpl-{SPACE}_res-02_atlas-Schaefer2018_desc-100Parcels7Networks_dseg.nii.gz", cube(3))
+def test_templateflow_by_file_name_without_network_or_client(tmp_path):
+    """A partial home with one small 'Schaefer' file, as ``prefetch`` leaves it."""
+    home = tmp_path / "templateflow" / f"tpl-{SPACE}"
+    save_labels(home / f"tpl-{SPACE}_res-02_atlas-Schaefer2018_desc-100Parcels7Networks_dseg.nii.gz", cube(3))
     rows = [
         (1, "7Networks_LH_Vis_1", "#000"),
         (2, "7Networks_LH_SomMot_1", "#111"),
         (3, "7Networks_RH_Cont_PFCl_1", "#2"),
     ]
-    save_table(folder / f"tpl-{SPACE}_atlas-Schaefer2018_desc-100Parcels7Networks_dseg.tsv", rows, "index\tname\tcolor")
-    return folder
-
-
-def test_templateflow_by_file_name_without_network_or_client(home):
+    save_table(home / f"tpl-{SPACE}_atlas-Schaefer2018_desc-100Parcels7Networks_dseg.tsv", rows, "index\tname\tcolor")
     atlas = load_atlas("Schaefer100", SPACE)
     assert atlas.entities == (("atlas", "Schaefer2018"), ("seg", "7n"), ("scale", "100"))
     assert atlas.image.parent == home
@@ -143,26 +138,19 @@ def test_the_client_fetches_into_a_scratch_folder_and_what_is_whole_is_kept(monk
     assert load_atlas(f"templateflow:{THALAMUS}", SPACE) == atlas, "the second time nothing is fetched"
 
 
-@pytest.fixture
-def store(monkeypatch, tmp_path):
-    """Files that the client would fetch: 1 mm only of one atlas; returns the names it was asked for."""
+def test_prefetch_writes_checksums(monkeypatch, tmp_path):
+    """Of files that the client would fetch: 1 mm only of one atlas."""
     image = save_labels(tmp_path / "store" / "image.nii.gz", cube(2)).read_bytes()
     base = f"tpl-{SPACE}"
     content = {f"{base}_res-01_atlas-Toy_desc-th25_dseg.nii.gz": image, f"{base}_atlas-Toy_desc-th25_dseg.tsv": TABLE}
-    asked = []
 
     def fetch(names, space):
-        asked.extend(names)
         name = next((name for name in names if name in content), None)
         if name is None:
             raise OSError("TemplateFlow has no such file")
         return name, content[name]
 
     monkeypatch.setattr(atlas_files, "_fetch", fetch)
-    return asked
-
-
-def test_prefetch_writes_checksums(store, tmp_path):
     folder = tmp_path / "portable"
     table = prefetch_atlases(["templateflow:Toy_desc-th25"], [SPACE], folder)
     assert table == folder / "checksums.tsv"
@@ -315,8 +303,7 @@ def test_wrong_space_and_wrong_kind(tmp_path):
 # -------------------------------------------------------------------------------------------------------- datasets
 
 
-@pytest.fixture
-def dataset(tmp_path):
+def test_a_dataset_with_a_selector(tmp_path):
     folder = tmp_path / "my atlases"
     for scale in (2, 3):
         for resolution in ("01", "02"):
@@ -327,32 +314,23 @@ def dataset(tmp_path):
     (folder / "atlas-Toy_description.json").write_text(
         json.dumps({"License": "CC0", "ReferencesAndLinks": ["Doe 1999"]})
     )
-    return folder
-
-
-def test_a_dataset_with_a_selector(dataset):
-    atlas = load_atlas(f"{dataset}:Toy_scale-3", SPACE)
+    atlas = load_atlas(f"{folder}:Toy_scale-3", SPACE)
     assert atlas.image.name == f"tpl-{SPACE}_atlas-Toy_scale-3_res-02_dseg.nii.gz", "2 mm is preferred"
     assert atlas.names == ("region 1", "region 2", "region 3")
     assert (atlas.licence, atlas.citation) == ("CC0", "Doe 1999")
-    assert load_atlas("Toy_scale-3", SPACE, [dataset]) == atlas
-    assert load_atlas("atlas-Toy_scale-3", SPACE, [dataset]) == atlas
+    assert load_atlas("Toy_scale-3", SPACE, [folder]) == atlas
+    assert load_atlas("atlas-Toy_scale-3", SPACE, [folder]) == atlas
 
 
 # ---------------------------------------------------------------------------------------------------------- merging
 
 
-@pytest.fixture
-def parts(tmp_path):
+def test_merging_keeps_order_and_never_overwrites(tmp_path):
     first = save_labels(tmp_path / "atlas-Sub.nii.gz", cube(2))
     save_table(tmp_path / "atlas-Sub.tsv", [(2, "b", "S"), (1, "a", "S")], "index\tname\tnetwork")
     second = save_labels(tmp_path / "atlas-Ctx_seg-7n_scale-3.nii.gz", cube(3, start=6))
     save_table(tmp_path / "atlas-Ctx_seg-7n_scale-3.tsv", [(1, "x"), (2, "a"), (3, "z")])
-    return first, second
-
-
-def test_merging_keeps_order_and_never_overwrites(parts, tmp_path):
-    atlas = load_atlas(f"{parts[0]}+{parts[1]}", SPACE, cache=tmp_path / "cache")
+    atlas = load_atlas(f"{first}+{second}", SPACE, cache=tmp_path / "cache")
     assert atlas.entities == (("atlas", "SubCtx"), ("seg", "7n"), ("scale", "5"))
     assert atlas.labels == (1, 2, 3, 4, 5)
     assert atlas.names == ("b", "a_2", "x", "a_4", "z")

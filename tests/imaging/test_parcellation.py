@@ -170,30 +170,16 @@ def save_big_endian(path, stored, affine, scaling):
     path.write_bytes(gzip.compress(payload) if path.suffix == ".gz" else payload)
 
 
-@pytest.mark.parametrize("constant", [1234.5, 3e38, np.nan])
-def test_voxels_without_signal_are_left_out_whatever_their_value(run, constant):
+@pytest.mark.parametrize(("constant", "broken"), [(1234.5, np.nan), (3e38, -np.inf), (np.nan, np.nan)])
+def test_voxels_without_signal_or_that_break_in_mid_run_are_left_out_whatever_their_value(run, constant, broken):
     bold, _, atlas, data, _, labels = run
-    data = data.copy()
-    silent = np.zeros(SHAPE, bool)
-    silent[2:4] = True
-    data[silent] = constant
+    data, usable = data.copy(), np.ones(SHAPE, bool)
+    usable[2:4] = usable[5, 3, 3] = usable[4, 4, 4] = False
+    data[2:4], data[5, 3, 3, 5], data[4, 4, 4, 11] = constant, broken, broken
     save_image(bold, data)
     (found,) = parcellate(bold, None, [atlas])
-    np.testing.assert_allclose(found.series, mean_by_hand(data, labels, ~silent, atlas.labels), rtol=1e-12)
-    expected = [np.mean(~silent[labels == label]) for label in atlas.labels]
-    np.testing.assert_allclose(found.coverage, expected)
-
-
-@pytest.mark.parametrize("value", [np.nan, -np.inf])
-def test_a_voxel_that_breaks_in_mid_run_leaves_its_parcel_at_every_volume(run, value):
-    bold, _, atlas, data, _, labels = run
-    data = data.copy()
-    data[3, 3, 3, 5], data[4, 4, 4, 11] = value, value
-    usable = np.ones(SHAPE, bool)
-    usable[3, 3, 3] = usable[4, 4, 4] = False
-    save_image(bold, data)
-    (found,) = parcellate(bold, None, [atlas])
-    np.testing.assert_allclose(found.series, mean_by_hand(data, labels, usable, atlas.labels), rtol=1e-13)
+    np.testing.assert_allclose(found.series, mean_by_hand(data, labels, usable, atlas.labels), rtol=1e-12)
+    np.testing.assert_allclose(found.coverage, [np.mean(usable[labels == label]) for label in atlas.labels])
     assert found.n_covered.sum() == np.sum(labels > 0) - np.sum(labels[~usable] > 0)
 
 
@@ -217,8 +203,7 @@ def test_several_atlases_in_one_pass_equal_each_alone(tmp_path, run, rng, monkey
     bold, mask, atlas, *_ = run
     other = make_atlas(tmp_path / "other.nii.gz", make_labels(rng, n_parcels=3))
     alone = [parcellate(bold, mask, [one])[0] for one in (atlas, other)]
-    opened = []
-    original = streaming.open_stored
+    opened, original = [], streaming.open_stored
     monkeypatch.setattr(streaming, "open_stored", lambda path: opened.append(path) or original(path))
     together = parcellate(bold, mask, [atlas, other])
     assert len(opened) == 2, "one look at the first volume, one pass"
@@ -263,20 +248,6 @@ def test_coverage_counts_what_lies_outside_the_grid_of_the_run(tmp_path, rng):
     assert found.n_covered[0] == found.n_voxels[0] == 7 * 16
 
 
-def truncate(path, share=0.6):
-    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
-    return path
-
-
-ATLASES = {
-    "space": lambda folder, run: make_atlas(folder / "far.nii.gz", run[5], space="MNI152NLin6Asym"),
-    "fractions": lambda folder, run: make_atlas(folder / "p.nii.gz", np.full(SHAPE, 0.4, np.float32), listed=(1,)),
-}
-MASKS = {"empty mask": lambda folder, run: save_image(folder / "empty_mask.nii.gz", np.zeros(SHAPE, np.uint8))}
-RUNS = {"cut nii": lambda folder, run: truncate(save_image(folder / "plain.nii", run[3]), 0.99)}
-"""Ways to damage a run, its mask or its atlas; others are tried through the command."""
-
-
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
@@ -287,12 +258,19 @@ RUNS = {"cut nii": lambda folder, run: truncate(save_image(folder / "plain.nii",
     ],
 )
 def test_what_cannot_be_used_is_named_with_the_remedy(tmp_path, run, kind, words):
+    """Other damages are tried through the command."""
+    bold, mask, atlas, data, _, labels = run
+    if kind == "cut nii":
+        bold = save_image(tmp_path / "plain.nii", data)
+        bold.write_bytes(bold.read_bytes()[:-300])
+    elif kind == "empty mask":
+        mask = save_image(tmp_path / "empty_mask.nii.gz", np.zeros(SHAPE, np.uint8))
+    elif kind == "space":
+        atlas = make_atlas(tmp_path / "far.nii.gz", labels, space="MNI152NLin6Asym")
+    else:
+        atlas = make_atlas(tmp_path / "p.nii.gz", np.full(SHAPE, 0.4, np.float32), listed=(1,))
     with pytest.raises(UsageError if kind == "fractions" else RecordingError, match=words):
-        parcellate(
-            RUNS[kind](tmp_path, run) if kind in RUNS else run[0],
-            MASKS[kind](tmp_path, run) if kind in MASKS else run[1],
-            [ATLASES[kind](tmp_path, run) if kind in ATLASES else run[2]],
-        )
+        parcellate(bold, mask, [atlas])
 
 
 @pytest.mark.parametrize(
@@ -430,15 +408,14 @@ def test_equal_length_is_not_equal_order(rng):
     np.testing.assert_array_equal(moved[28:30], 0)
 
 
-def test_kinds_do_not_mix(run, surface):
-    with pytest.raises(RecordingError, match="CIFTI but the atlas"):
-        parcellate(surface[0], None, [replace(run[2], space="fsLR")])
-    with pytest.raises(RecordingError, match="NIfTI but the atlas"):
-        parcellate(run[0], None, [replace(surface[1], space=SPACE)])
-
-
-def test_a_truncated_dtseries(surface):
-    bold, atlas, *_ = surface
-    bold.write_bytes(bold.read_bytes()[:-10])
-    with pytest.raises(RecordingError, match="truncated"):
-        parcellate(bold, None, [atlas])
+def test_kinds_do_not_mix_and_a_truncated_dtseries_is_named(run, surface):
+    (bold, atlas, *_), (volumes, _, of_voxels, *_) = surface, run
+    for series, other, words in (
+        (bold, replace(of_voxels, space="fsLR"), "CIFTI but the atlas"),
+        (volumes, replace(atlas, space=SPACE), "NIfTI but the atlas"),
+        (bold, atlas, "truncated"),
+    ):
+        if words == "truncated":
+            bold.write_bytes(bold.read_bytes()[:-10])
+        with pytest.raises(RecordingError, match=words):
+            parcellate(series, None, [other])

@@ -55,7 +55,7 @@ def facts_of(out) -> dict:
 
 
 def edges_of(series: np.ndarray, alpha: float = 1.0) -> np.ndarray:
-    edges = power_edges(series, alpha)
+    edges = power_edges(np.corrcoef(series.T), alpha)
     edges = edges - edges.mean()
     return edges / np.linalg.norm(edges)
 
