@@ -201,17 +201,13 @@ def _choose(facts: Mapping[str, Any], output_dir: Path) -> tuple[list[Connectome
     return fitting, rows
 
 
-def _name_of(scan: Connectome) -> str:
-    return scan.beside(CONNECTIVITY).stem.removesuffix("_relmat")
-
-
 def _refused(scan: str, person: str, session: str, reason: str, state: str = REFUSED) -> dict[str, Any]:
     return {"scan": scan, "participant_id": person, "session": session, "state": state, "reason": reason}
 
 
 def _attempt(scan: Connectome, model: FinalModel, output_dir: Path, people: Known) -> dict[str, Any]:
     """Predict one scan: its row; what is wrong with it is no business of the others."""
-    name, facts = _name_of(scan), model.facts
+    name, facts = scan.beside(CONNECTIVITY).stem.removesuffix("_relmat"), model.facts
     row: dict[str, Any] = {}
     whose = name, scan.participant, scan.session
     try:

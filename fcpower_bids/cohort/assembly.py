@@ -26,7 +26,6 @@ from fcpower_bids.cohort.inclusion import (
     exclude_by_quality,
     name_some,
     read_quality,
-    tabulate_exclusions,
 )
 from fcpower_bids.cohort.people import PERSON as PERSON_ID
 from fcpower_bids.cohort.people import Phenotypes, Scanned, load_phenotypes, match_ids, read_rows
@@ -148,7 +147,7 @@ def load_cohort(settings: Settings) -> Cohort:
         networks=facts.networks,
         centroids=facts.centroids,
         phenotypes=columns.frame,
-        excluded=tabulate_exclusions(rows),
+        excluded=pd.DataFrame(list(dict.fromkeys(rows)), columns=list(Exclusion._fields)),  # as the rules were applied
         embeddings=embeddings,
         series=series,
         repetition_times=tuple(scan[0].quality.repetition_time for scan in scans),

@@ -7,14 +7,13 @@ import math
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.errors import DatasetError
@@ -443,8 +442,3 @@ def choose_parcels(
             reason = f"lacks {100 * share:.1f} % of the parcels, more than {100 * MOST_MISSING:g} %"
             rows.append(Exclusion(participant, session, RECORDING, reason))
     return kept_scans, kept_parcels, rows
-
-
-def tabulate_exclusions(rows: Iterable[Exclusion]) -> pd.DataFrame:
-    """Return the table of exclusions, in the order in which the rules were applied; no row twice."""
-    return pd.DataFrame(list(dict.fromkeys(rows)), columns=list(Exclusion._fields))

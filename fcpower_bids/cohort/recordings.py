@@ -304,13 +304,8 @@ def _leave_out(scan: Connectome, state: str, reason: str) -> LeftOut:
     return LeftOut(scan.entities, scan.atlas_name, state, reason, scan.site, scan)
 
 
-def source_of(connectome: Connectome) -> str:
-    """Name of the dataset that a recording was made from; empty where its sidecar does not say."""
-    return source_in(connectome.beside(QUALITY).with_suffix(".json"))
-
-
 def source_in(sidecar: Path) -> str:
-    """Return the same by the sidecar of a quality table."""
+    """Name of the dataset that a recording was made from, by the sidecar of its quality table; empty without."""
     sources: Any = [""]
     with suppress(DatasetError):  # it is not there or damaged, for which the scan is left out
         sources = read_json(sidecar).get("Sources") or sources
@@ -382,7 +377,8 @@ def tabulate_recordings(output_dir: Path) -> pd.DataFrame:
         with suppress(DatasetError):  # the group level leaves it out, and says why
             cautions = cautions_of(connectome) if state == DONE else None
         verdict = UNUSABLE if state != DONE else None if cautions is None else CAUTION if cautions else SOUND
-        made = source_of(connectome), digest_choices(cleaning_choices(connectome))
+        sidecar = connectome.beside(QUALITY).with_suffix(".json")
+        made = source_in(sidecar), digest_choices(choices_in(sidecar))
         known = (verdict, " ".join(cautions or ()) or None, *made)
         figures = (quality.mean_fd, quality.seconds, quality.volumes)
         path = connectome.path.relative_to(output_dir).as_posix()
