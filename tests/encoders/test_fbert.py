@@ -242,6 +242,9 @@ def test_a_name_with_a_size_takes_that_size_only(checkpoint, tmp_path):
         load_encoder("fbert-1m", tmp_path / "right")
     (tmp_path / "right" / "facts.json").write_text(json.dumps({"heads": 4, "ff": SIZES["fbert-1m"]["ff"]}))
     assert load_encoder("fbert-1m", tmp_path / "right").model.config == config
+    (tmp_path / "right" / "facts.json").unlink()
+    with pytest.raises(CheckpointError, match="does not state heads, ff"):
+        load_encoder("fbert", tmp_path / "right")
 
 
 def test_released_weights_come_with_their_licence(checkpoint, monkeypatch, caplog):

@@ -84,12 +84,6 @@ def written(tmp_path, written_once) -> Path:
 
 
 @pytest.fixture
-def pack(tmp_path, written_once) -> Path:
-    """A copy of their corpus alone."""
-    return shutil.copytree(written_once[0] / "out" / "corpus", tmp_path / "pack")
-
-
-@pytest.fixture
 def tables(written, written_once) -> dict[str, Path]:
     """Tables of series of that copy by the name of their recording."""
     folder, tables = written_once

@@ -266,8 +266,8 @@ def test_bad_recordings_are_left_out_and_listed_and_the_umask_says_who_may_read(
     assert "P4" in caplog.text
 
 
-def test_other_parcels_or_another_alpha_are_refused(pack):
-    recordings = made_recordings()
+def test_other_parcels_or_another_alpha_are_refused(written):
+    pack, recordings = written / "out" / "corpus", made_recordings()
     facts, series = recordings[0]
     other = {**facts, "parcel_names": [*NAMES[:-1], "Other"], "id": "toy/new"}
     with pytest.raises(DatasetError, match=r"toy/new.*Other, P9.*another --corpus"):

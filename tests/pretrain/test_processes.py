@@ -32,17 +32,18 @@ TORCHRUN = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "
 LONG, EVERY = ("--steps", "30"), 10
 
 
-@pytest.fixture(scope="module")
-def planted(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("processes")
-    plant_outputs(folder, made_recordings())
-    return folder
-
-
 def run(folder, name: str, *options: str, every: int = 2) -> int:
     """Run the command with a pack and an encoder of its own."""
     shutil.copytree(folder / "out", folder / name, dirs_exist_ok=True)
     return run_pretrain(folder, *options, out=name, every=every)
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("processes")
+    plant_outputs(folder, made_recordings())
+    assert run(folder, "undisturbed", *LONG, every=EVERY) == 0
+    return folder
 
 
 def losses(folder, name: str) -> list[float]:
@@ -105,12 +106,6 @@ def assert_goes_on_as_if_undisturbed(folder, name: str) -> None:
     assert_same(*(load_file(folder / each / "encoder/model/model.safetensors") for each in ("undisturbed", name)))
 
 
-@pytest.fixture(scope="module")
-def undisturbed(planted):
-    assert run(planted, "undisturbed", *LONG, every=EVERY) == 0
-
-
-@pytest.mark.usefixtures("undisturbed")
 def test_a_run_asked_to_save_goes_on_and_one_asked_to_stop_ends_its_step(planted, capfd):
     assert run_signalled(planted, "asked", {12: signal.SIGUSR1, 15: signal.SIGTERM}) == 130
     assert saved_step(planted / "asked-13.json") == 13
@@ -119,7 +114,6 @@ def test_a_run_asked_to_save_goes_on_and_one_asked_to_stop_ends_its_step(planted
     assert_goes_on_as_if_undisturbed(planted, "asked")
 
 
-@pytest.mark.usefixtures("undisturbed")
 def test_a_killed_run_goes_on_from_what_the_clock_made_it_save(planted):
     options = ("--checkpoint-minutes", "1e-9")
     assert run_signalled(planted, "killed", {12: signal.SIGKILL}, *options) == -signal.SIGKILL

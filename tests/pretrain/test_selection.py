@@ -63,12 +63,14 @@ def test_the_latest_checkpoint_that_is_as_good_as_the_best_is_chosen(errors, pos
     assert choice.confirmed == pytest.approx(choice.selected - choice.optimism)
 
 
-def test_a_model_that_gives_no_numbers_has_no_score(pack):
+def test_a_model_that_gives_no_numbers_has_no_score(written_once):
     """So the log has none, and the next step says why."""
     model = FBert(FBertConfig(10, d=8, layers=1, heads=2, ff=8))
     model.cls_token.data.fill_(np.nan)
     roles = np.array([SELECT, CONFIRM] * 10)
-    assert not HeldOut(open_pack(pack), np.arange(4, 24), roles, window=40, seed=3).evaluate(model)
+    assert not HeldOut(
+        open_pack(written_once[0] / "out" / "corpus"), np.arange(4, 24), roles, window=40, seed=3
+    ).evaluate(model)
 
 
 def digest(salt: str, label: str) -> str:

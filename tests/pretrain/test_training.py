@@ -166,9 +166,9 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(whole, tmp_path,
     assert other.is_dir()
 
 
-def test_an_exploding_run_stops_with_advice(tmp_path, pack):
+def test_an_exploding_run_stops_with_advice(tmp_path, whole):
     with pytest.raises(UsageError, match="lower the learning rate"):
-        pretrain(pack, tmp_path / "run", config(learning_rate=1e30, steps=30, clip=1e30))
+        pretrain(whole[0], tmp_path / "run", config(learning_rate=1e30, steps=30, clip=1e30))
 
 
 def test_positions_move_with_the_model_and_are_in_no_checkpoint():

@@ -110,14 +110,9 @@ def slow_embedding(state, image):
     return slow_norm(x[:1], w["layernorm.weight"], w["layernorm.bias"], 1e-12)[0]
 
 
-@pytest.fixture(scope="module")
-def state(files):
-    return load_file(files / "model.safetensors")
-
-
-def test_embedding_equals_the_slow_reference_whatever_the_order_of_columns(files, state, coordinates, statistics):
+def test_embedding_equals_the_slow_reference_whatever_the_order_of_columns(files, coordinates, statistics):
     series = noise(200, 424)
-    expected = slow_embedding(state, slow_image(series, coordinates, statistics))
+    expected = slow_embedding(load_file(files / "model.safetensors"), slow_image(series, coordinates, statistics))
     encoder = load(files, parcel_names=NAMES)
     np.testing.assert_allclose(encoder.embed([series], NAMES, 0.72), [expected], atol=1e-5)
     np.testing.assert_allclose(encoder.embed([series[:, ::-1]], NAMES[::-1], 0.8), [expected], atol=1e-5)
