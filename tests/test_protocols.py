@@ -92,11 +92,14 @@ def climb(score, unit):
     return unit * 10.0**at, step is not None and abs(at) == 6
 
 
+def ages_of(tree):
+    people = pd.read_csv(tree.bids / "participants.tsv", sep="\t").set_index("participant_id")
+    return people["age"].loc[sorted(tree.series)].to_numpy(float)
+
+
 def expected_predictions(tree: Tree, features: np.ndarray, kernel_name: str):
     """Yield the person, the prediction, the penalty and whether it was still rising."""
-    people = pd.read_csv(tree.bids / "participants.tsv", sep="\t").set_index("participant_id")
-    names = sorted(tree.series)
-    y = people["age"].loc[names].to_numpy(float)
+    names, y = sorted(tree.series), ages_of(tree)
     unit = 1.0 if kernel_name == "correlation" else features.shape[1]
     for test, train, inner in folds_of(tree):
         standard = (features - features[train].mean(axis=0)) / features[train].std(axis=0)
@@ -133,11 +136,6 @@ def test_the_recommended_protocol_is_what_it_says(tree, kernel):
     assert summary.loc["fc", "share_at_grid_edge"] == pytest.approx(at_edge.mean())
     assert tree.facts("prediction")["Preset"]["fit_transforms_on"] == "fold"
     assert "end to end" in tree.facts("prediction")["FeaturesOfAPerson"]
-
-
-def ages_of(tree):
-    people = pd.read_csv(tree.bids / "participants.tsv", sep="\t").set_index("participant_id")
-    return people["age"].loc[sorted(tree.series)].to_numpy(float)
 
 
 def assert_predicted(tree, repeat, test, train, penalty=0.5):
