@@ -29,8 +29,9 @@ def no_mask(files):
     files.mask.unlink()
 
 
-def short_confounds(files):
-    files.rewrite_table(lambda text: "\n".join(text.splitlines()[:-7]) + "\n")
+def retold(change):
+    """A damage of the text of the confounds table."""
+    return lambda files: files.rewrite_table(change)
 
 
 def two_repetition_times(files):
@@ -47,10 +48,7 @@ def other_space(files):
 
 
 def a_volume_of_nan(files):
-    def change(data):
-        data[..., 40] = np.nan
-
-    files.edit_bold(change)
+    files.edit_bold(lambda data: data[..., 40].fill(np.nan))
 
 
 def piped_mask(files):
@@ -69,16 +67,13 @@ def mask_of_one_parcel(files):
     nibabel.save(nibabel.Nifti1Image((labels[BOX] == 1).astype(np.uint8), image.affine), files.mask)
 
 
-def saved_by_a_spreadsheet(files):
-    files.rewrite_table(lambda text: "".join('"' + line.replace("\t", '"\t"') + '"\n' for line in text.splitlines()))
-
-
-def a_column_twice(files):
-    files.rewrite_table(lambda text: "".join(f"{line}\t{line.split()[0]}\n" for line in text.splitlines()))
+short_confounds = retold(lambda text: "\n".join(text.splitlines()[:-7]) + "\n")
+saved_by_a_spreadsheet = retold(lambda text: re.sub(r"([^\t\n]+)", r'"\1"', text))
+a_column_twice = retold(lambda text: "".join(f"{line}\t{line.split()[0]}\n" for line in text.splitlines()))
 
 
 def replaced(old, new):
-    return lambda files: files.rewrite_table(lambda text: text.replace(old, new))
+    return retold(lambda text: text.replace(old, new))
 
 
 def wrong_checksum(part):

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from tests.planting.planted import Planted, draw_table
+from tests.referee import power_edges
 
 ALIKE = 60
 
@@ -35,39 +36,26 @@ def compare_all(cohort: Planted) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Scores and similarity of all pairs, and how wide the scores of each scan spread, from the tables of FC."""
     rows = []
     for path in sorted(cohort.out.glob("**/*stat-pearsoncorrelation_relmat.tsv")):
-        values, vectors = np.linalg.eigh(pd.read_csv(path, sep="\t", index_col=0).to_numpy())
-        values = np.where(values > 1e-10 * values[-1], values, 0)
-        rows.append(((vectors * values**0.35) @ vectors.T)[np.triu_indices(len(values), 1)])
+        rows.append(power_edges(pd.read_csv(path, sep="\t", index_col=0).to_numpy(), 0.35))
     similarity = np.corrcoef(rows)
     centred = similarity - similarity.mean(axis=0) - similarity.mean(axis=1)[:, None] + similarity.mean()
     apart = centred[np.triu_indices(len(rows), 1)]
     scores = (centred - np.median(apart)) / (1.4826 * np.median(np.abs(apart - np.median(apart))))
-    spread = []
-    for number, own in enumerate(scores):
-        others = np.delete(own, number)
-        spread.append(1.4826 * np.median(np.abs(others - np.median(others))))
-    return scores, similarity, np.array(spread)
+    others = [np.delete(own, number) for number, own in enumerate(scores)]
+    spread = 1.4826 * np.array([np.median(np.abs(own - np.median(own))) for own in others])
+    return scores, similarity, spread
 
 
-def run_check(cohort: Planted, name: str, *options: str) -> list[dict]:
+def run_check(cohort: Planted, name: str) -> list[dict]:
     """Rows of ``check_pairs``, as the command writes them."""
     check = ("--targets", "age", "--analyses", "check", "--min-time", 60, "--nprocs", 1)
-    assert cohort.group(*check, "--name", name, *options) == 0
+    assert cohort.group(*check, "--name", name) == 0
     return Planted(cohort.root, name).table("check_pairs").to_dict("records")
 
 
-@pytest.fixture(scope="module")
-def cohort(tmp_path_factory):
-    return plant(tmp_path_factory.mktemp("alike"), draw(40, 45, 0.25, 0.7, seed=1)[0])
-
-
-@pytest.fixture(scope="module")
-def expected(cohort):
-    return compare_all(cohort)
-
-
-def test_a_pair_stands_out_among_the_scores_of_both(cohort, expected):
-    scores, similarity, spread = expected
+def test_a_pair_stands_out_among_the_scores_of_both(tmp_path):
+    cohort = plant(tmp_path, draw(40, 45, 0.25, 0.7, seed=1)[0])
+    scores, similarity, spread = compare_all(cohort)
     high = [(i, j) for i, j in np.argwhere(np.triu(scores >= 8, 1)).tolist() if j < ALIKE]
     assert high, "nobody to be misled by"
     assert all(scores[i, j] < 8 * max(spread[i], spread[j]) / 1.5 for i, j in high)

@@ -53,25 +53,6 @@ def wheel(tmp_path_factory) -> Path:
     return built
 
 
-@pytest.fixture(scope="module")
-def without_torch(wheel, tmp_path_factory) -> Path:
-    """The interpreter of an environment with the wheel and everything but the packages of extras."""
-    folder = tmp_path_factory.mktemp("without_torch")
-    venv.create(folder, symlinks=True)
-    site = folder / "site"
-    site.mkdir()
-    for path in {Path(p) for p in sys.path if p.endswith("-packages")}:
-        for entry in path.iterdir():
-            if not entry.name.startswith(LEFT_OUT) and not (site / entry.name).exists():
-                (site / entry.name).symlink_to(entry)
-    with zipfile.ZipFile(wheel) as opened:
-        opened.extractall(site)
-    python = folder / "bin" / "python"
-    there = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
-    (there / "site.pth").write_text(str(site))
-    return python
-
-
 def run_wheel(python: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     command = [str(python), "-m", "fcpower_bids", *map(str, arguments)]
@@ -88,23 +69,35 @@ def test_the_wheel_holds_every_file_that_is_not_code(wheel):
     assert not {name for name in there if name.startswith(("tests", "benchmarks"))}
 
 
-def test_participant_and_group_level_run_without_torch(without_torch, tmp_path):
+def test_participant_and_group_level_run_without_torch(wheel, tmp_path):
+    """In an environment with the wheel and everything but the packages of extras."""
+    environment = tmp_path / "environment"
+    venv.create(environment, symlinks=True)
+    site = environment / "site"
+    site.mkdir()
+    for path in {Path(p) for p in sys.path if p.endswith("-packages")}:
+        for entry in path.iterdir():
+            if not entry.name.startswith(LEFT_OUT) and not (site / entry.name).exists():
+                (site / entry.name).symlink_to(entry)
+    with zipfile.ZipFile(wheel) as opened:
+        opened.extractall(site)
+    python = environment / "bin" / "python"
+    there = Path(sysconfig.get_path("purelib", vars={"base": str(environment), "platbase": str(environment)}))
+    (there / "site.pth").write_text(str(site))
     make_dataset(tmp_path / "bids", DemoDesign.tiny(subjects=2, sessions=2))
-    torch = subprocess.run([without_torch, "-c", "import torch"], capture_output=True, text=True, check=False)
+    torch = subprocess.run([python, "-c", "import torch"], capture_output=True, text=True, check=False)
     assert "No module named 'torch'" in torch.stderr
-    done = run_wheel(without_torch, tmp_path / "bids", tmp_path / "out", "participant", "--atlas", "builtin", "--quiet")
+    done = run_wheel(python, tmp_path / "bids", tmp_path / "out", "participant", "--atlas", "builtin", "--quiet")
     assert done.returncode == 0, done.stderr
-    done = run_wheel(
-        without_torch, tmp_path / "bids", tmp_path / "out", "group", "--analyses", "fingerprinting", "--quiet"
-    )
+    done = run_wheel(python, tmp_path / "bids", tmp_path / "out", "group", "--analyses", "fingerprinting", "--quiet")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "group.html").is_file()
-    asked = run_wheel(without_torch, tmp_path / "bids", tmp_path / "out", "pretrain")
+    asked = run_wheel(python, tmp_path / "bids", tmp_path / "out", "pretrain")
     assert asked.returncode == 2
     (tmp_path / "fc.mat").write_bytes(bytes(512) + b"\x89HDF\r\n\x1a\n")
     (tmp_path / "list.tsv").write_text("participant_id\tpath\tkind\nsub-01\tfc.mat\tmatrix\n")
     source = ("-d", f"list={tmp_path / 'list.tsv'}", "--analyses", "qc_fc")
-    matlab = run_wheel(without_torch, tmp_path, tmp_path / "m", "group", *source)
+    matlab = run_wheel(python, tmp_path, tmp_path / "m", "group", *source)
     assert matlab.returncode == 3
     assert "fc.mat is a MATLAB file of version 7.3: save it with" in matlab.stderr
     assert "needs torch, safetensors, huggingface_hub, lightning. Install it: pip install" in asked.stderr

@@ -14,12 +14,8 @@ from tests.command import main
 from tests.running import PLAIN, run_app, run_by_spreadsheet
 
 
-@pytest.fixture(scope="module")
-def layout(exact_run):
-    return BIDSLayout(exact_run.output, validate=False)
-
-
-def test_stock_pybids_opens_every_table_with_its_sidecar(exact_run, layout):
+def test_stock_pybids_opens_every_table_with_its_sidecar(exact_run):
+    layout = BIDSLayout(exact_run.output, validate=False)
     written = {str(path) for path in exact_run.files("sub-*/**/*.tsv")}
     found = {one.path: one for one in layout.get(extension=".tsv", scope="all") if "sub-" in one.filename}
     assert set(found) == written

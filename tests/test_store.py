@@ -154,20 +154,16 @@ def outputs(outputs, tmp_path):
     return outputs
 
 
-def absolute(output):
-    return str(output.parent / "diary.tsv")
-
-
-def climbing(output):
-    return "sub-01/../../diary.tsv"
-
-
 def linked(output):
     (output / "sub-01" / "diary.tsv").symlink_to(output.parent / "diary.tsv")
     return "sub-01/diary.tsv"
 
 
-PLANTS = (absolute, climbing, linked)
+PLANTS = {
+    "absolute": lambda output: str(output.parent / "diary.tsv"),
+    "climbing": lambda output: "sub-01/../../diary.tsv",
+    "linked": linked,
+}
 
 
 def plant(output, name):
@@ -180,8 +176,7 @@ def plant(output, name):
 
 @pytest.mark.parametrize("kind", PLANTS)
 def test_a_status_removes_no_file_of_the_user(exact_demo, outputs, tmp_path, kind):
-    name = kind(outputs)
-    recording = plant(outputs, name)
+    recording = plant(outputs, PLANTS[kind](outputs))
     found = run_app(
         exact_demo[0], outputs, "--atlas", "builtin", "--min-time", "90000", "--participant-label", "01", "--replace"
     )

@@ -95,7 +95,7 @@ def begin(sited, *options):
     return run(sited, "--analyses", "prediction", *options)
 
 
-def test_the_site_is_not_taken_for_a_finding(sited):
+def test_the_site_is_not_taken_for_a_finding_and_its_table_follows_from_the_predictions(sited):
     """Whether the column is named or recognised by the check: people change places within it."""
     page = begin(sited, "--permutations", "99")
     alarm = sited.table("check").set_index("check").loc["site and target"]
@@ -109,6 +109,25 @@ def test_the_site_is_not_taken_for_a_finding(sited):
     assert note["level"] == "note"
     assert note["consequence"].startswith("Permutations stay within the sites")
     pd.testing.assert_frame_equal(sited.table("prediction_summary").set_index("representation"), free)
+    table = sited.table("prediction_sites").set_index(["representation", "over", "site"])
+    people = sited.table("predictions").merge(sited.phenotypes[["participant_id", "site"]], on="participant_id")
+    for name in ("fc", "fc_power"):
+        own = people[people["representation"] == name]
+        scores, sizes = [], []
+        for site in ("one", "two"):
+            part = own[own["site"] == site]
+            cells = part.groupby(["repeat", "fold"])[["observed", "predicted"]]
+            apart = part[["repeat"]].join(part[["observed", "predicted"]] - cells.transform("mean"))
+            r = np.mean([each["observed"].corr(each["predicted"]) for _, each in apart.groupby("repeat")])
+            row = table.loc[(name, "site", site)]
+            assert row["value"] == pytest.approx(r)
+            assert row["bias"] == pytest.approx((part["predicted"] - part["observed"]).mean())
+            assert row["n_people"] == part["participant_id"].nunique()
+            compared = len(part) / 2 + 1 - part.groupby("repeat")["fold"].nunique().mean()
+            assert row["n_compared"] == compared
+            scores, sizes = [*scores, r], [*sizes, compared]
+        z = np.average(np.arctanh(scores), weights=np.array(sizes) - 3)
+        assert table.xs("within sites", level="over").loc[name, "value"].item() == pytest.approx(np.tanh(z))
 
 
 def test_folds_of_a_file_that_split_no_site_are_recognised_without_its_name(sited, tmp_path):
@@ -134,29 +153,6 @@ def test_folds_of_a_file_that_split_no_site_are_recognised_without_its_name(site
     sited.phenotypes = table
     text = (sited.out / "group" / "CITATION.md").read_text()
     assert "(column site); there were 3 inner folds, which held out sites too." in text
-
-
-def test_the_table_follows_from_the_predictions(sited):
-    begin(sited, "--site-column", "site", "--permutations", "0")
-    table = sited.table("prediction_sites").set_index(["representation", "over", "site"])
-    people = sited.table("predictions").merge(sited.phenotypes[["participant_id", "site"]], on="participant_id")
-    for name in ("fc", "fc_power"):
-        own = people[people["representation"] == name]
-        scores, sizes = [], []
-        for site in ("one", "two"):
-            part = own[own["site"] == site]
-            cells = part.groupby(["repeat", "fold"])[["observed", "predicted"]]
-            apart = part[["repeat"]].join(part[["observed", "predicted"]] - cells.transform("mean"))
-            r = np.mean([each["observed"].corr(each["predicted"]) for _, each in apart.groupby("repeat")])
-            row = table.loc[(name, "site", site)]
-            assert row["value"] == pytest.approx(r)
-            assert row["bias"] == pytest.approx((part["predicted"] - part["observed"]).mean())
-            assert row["n_people"] == part["participant_id"].nunique()
-            compared = len(part) / 2 + 1 - part.groupby("repeat")["fold"].nunique().mean()
-            assert row["n_compared"] == compared
-            scores, sizes = [*scores, r], [*sizes, compared]
-        z = np.average(np.arctanh(scores), weights=np.array(sizes) - 3)
-        assert table.xs("within sites", level="over").loc[name, "value"].item() == pytest.approx(np.tanh(z))
 
 
 def test_sites_and_classes_are_spread_over_the_folds_on_request(sited):

@@ -23,19 +23,12 @@ def two_runs(root):
     return root
 
 
-def atlas_named(folder, name):
-    """The built-in atlas under another name."""
-    image = builtin_atlas("MNI152NLin2009cAsym", folder / "made").image
-    for ending in (".nii.gz", ".tsv"):
-        source = image.with_name(image.name.replace(".nii.gz", ending))
-        shutil.copy(source, folder / f"{name}_dseg{ending}")
-    return folder / f"{name}_dseg.nii.gz"
-
-
 @pytest.mark.parametrize("form", ["{0}.nii.gz", "{0}.nii.gz:{0}.tsv"])
 def test_pages_alone_change_nothing_and_the_group_level_knows_an_atlas_by_the_file_that_it_was_given_as(form, tmp_path):
     root = two_runs(tmp_path / "in")
-    atlas_named(tmp_path, "atlas-Toy")
+    image = builtin_atlas("MNI152NLin2009cAsym", tmp_path / "made").image
+    for ending in (".nii.gz", ".tsv"):
+        shutil.copy(image.with_name(image.name.replace(".nii.gz", ending)), tmp_path / f"atlas-Toy_dseg{ending}")
     atlas = ("--atlas", form.format(tmp_path / "atlas-Toy_dseg"))
     options = (*atlas, *PLAIN, "--fd-thresh", "5", "--nprocs", "1")
     found = run_app(root, tmp_path / "out", *options)

@@ -90,27 +90,6 @@ SHARES = (0.1, 0.25, 0.4, 0.6)
 """Of the volumes of each of four scans, the part that is censored because of motion."""
 
 
-@pytest.fixture(scope="module")
-def moving(tmp_path_factory):
-    """Two people twice, with more and more motion, through both levels; the last scan is below ``--min-time``."""
-    folder = tmp_path_factory.mktemp("moving")
-    make_dataset(folder / "in", DemoDesign.tiny(noise=0.1))
-    tables = sorted((folder / "in").rglob("*_desc-confounds_timeseries.tsv"))
-    for path, share in zip(tables, SHARES, strict=True):
-        rows = pd.read_csv(path, sep="\t", na_values=["n/a"])
-        moved = np.linspace(10, len(rows) - 1, round(share * len(rows))).astype(int)
-        displaced = np.where(np.isin(np.arange(len(rows)), moved), 1.0, 0.1)
-        parameters = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
-        rows[parameters] = 1e-7 * np.random.default_rng(0).standard_normal((len(rows), 6))
-        rows["trans_x"] = np.cumsum(displaced * (-1) ** np.arange(len(rows)))
-        rows["framewise_displacement"] = np.r_[np.nan, displaced[1:]]
-        rows.to_csv(path, sep="\t", index=False, na_rep="n/a")
-    words = (*PLAIN, "--fd-thresh", 0.5, "--min-time", 90, "--atlas", "builtin", "--nprocs", 1)
-    assert run(folder / "in", folder / "out", "participant", *words).code == 0
-    assert run(folder / "in", folder / "out", "group", "--min-time", 0, "--nprocs", 1).code == 0
-    return folder / "out"
-
-
 WORDS = {"ok": "used", "caution": "used with caution", "stop": "excluded"}
 
 
@@ -131,7 +110,23 @@ def judged(out):
         yield name, quality, said
 
 
-def test_36_every_page_has_the_same_verdict_on_a_scan(moving):
+def test_36_every_page_has_the_same_verdict_on_a_scan(tmp_path):
+    """Two people twice, with more and more motion, through both levels; the last scan is below ``--min-time``."""
+    make_dataset(tmp_path / "in", DemoDesign.tiny(noise=0.1))
+    tables = sorted((tmp_path / "in").rglob("*_desc-confounds_timeseries.tsv"))
+    for path, share in zip(tables, SHARES, strict=True):
+        rows = pd.read_csv(path, sep="\t", na_values=["n/a"])
+        moved = np.linspace(10, len(rows) - 1, round(share * len(rows))).astype(int)
+        displaced = np.where(np.isin(np.arange(len(rows)), moved), 1.0, 0.1)
+        parameters = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
+        rows[parameters] = 1e-7 * np.random.default_rng(0).standard_normal((len(rows), 6))
+        rows["trans_x"] = np.cumsum(displaced * (-1) ** np.arange(len(rows)))
+        rows["framewise_displacement"] = np.r_[np.nan, displaced[1:]]
+        rows.to_csv(path, sep="\t", index=False, na_rep="n/a")
+    words = (*PLAIN, "--fd-thresh", 0.5, "--min-time", 90, "--atlas", "builtin", "--nprocs", 1)
+    assert run(tmp_path / "in", tmp_path / "out", "participant", *words).code == 0
+    assert run(tmp_path / "in", tmp_path / "out", "group", "--min-time", 0, "--nprocs", 1).code == 0
+    moving = tmp_path / "out"
     verdicts = []
     for (name, quality, said), planted in zip(judged(moving), SHARES, strict=True):
         (path,) = moving.rglob(f"{name}_desc-confounds_outliers.tsv")

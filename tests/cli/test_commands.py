@@ -20,18 +20,12 @@ from tests.cases.cohorts import PEOPLE, files, group, read, run, write_series, w
 from tests.command import parse_settings
 
 
-@pytest.fixture(scope="module")
-def answered(tmp_path_factory):
-    """Thirty people, and the answer to one question, that an earlier one was replaced with."""
-    folder = write_series(tmp_path_factory.mktemp("answered"))
-    numbers = {"age": range(30), "iq": [number * 7 % 30 for number in range(30)]}
-    write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE, **numbers)
-    assert group(folder, "--analyses", "prediction", "--targets", "age", "--replace") == 0
-    return folder
-
-
-def test_a_record_gives_no_leave_to_replace(answered, capsys):
+def test_a_record_gives_no_leave_to_replace(tmp_path, capsys):
     """It has what was chosen, not what was done with a single run: to replace, to try, to make the pages again."""
+    answered = write_series(tmp_path)
+    numbers = {"age": range(30), "iq": [number * 7 % 30 for number in range(30)]}
+    write_table(answered / "bids" / "participants.tsv", participant_id=PEOPLE, **numbers)
+    assert group(answered, "--analyses", "prediction", "--targets", "age", "--replace") == 0
     record, before = answered / "out" / "logs" / "settings_group.toml", files(answered / "out" / "group")
     assert not {"replace", "dry_run", "reports_only"} & set(read_toml(record))
     assert group(answered, "-c", record, "--targets", "iq") == 2

@@ -186,15 +186,10 @@ def test_identification_of_37_people_is_the_published_one(series, tmp_path):
     assert written["fc_power"] == identification(raised) == 1
 
 
-@pytest.fixture(scope="module")
-def painted(painted_people):
-    return painted_people / "out"
-
-
-def test_painted_people_have_their_own_connectomes(painted, series):
+def test_painted_people_have_their_own_connectomes(painted_people, series):
     """Cleaning takes the invented artefacts out, and its filter the ends of the band."""
     found = {}
-    for path in painted.glob("sub-*/ses-*/func/*_stat-pearsoncorrelation_relmat.tsv"):
+    for path in (painted_people / "out").glob("sub-*/ses-*/func/*_stat-pearsoncorrelation_relmat.tsv"):
         key = "_".join(path.name.split("_")[:2])
         found[key] = read_matrix(path)[0]
         true = np.corrcoef(series[key], rowvar=False)

@@ -111,25 +111,19 @@ ONE = ("--participant-label", "01", "--session-label", "a")
 THREE, FOUR = "MNIInfant_cohort-3", "MNIInfant_cohort-4"
 
 
-@pytest.fixture(scope="module")
-def infants(exact_demo, tmp_path_factory):
+def test_connectomes_of_one_age_are_those_of_the_same_voxels_elsewhere(exact_demo, exact_run, tmp_path):
     """The demo under NiBabies' names, and a folder with an atlas for two ages."""
-    folder = tmp_path_factory.mktemp("nibabies")
-    bids = shutil.copytree(exact_demo[0], folder / "bids")
+    bids = shutil.copytree(exact_demo[0], tmp_path / "bids")
     for path in sorted(bids.rglob("*space-MNI152NLin2009cAsym*")):
         path.rename(path.with_name(path.name.replace("space-MNI152NLin2009cAsym", f"space-{THREE}")))
-    image = builtin_atlas("MNI152NLin2009cAsym", folder).image
-    (folder / "atlases").mkdir()
+    image = builtin_atlas("MNI152NLin2009cAsym", tmp_path).image
+    (tmp_path / "atlases").mkdir()
     for space in (THREE, FOUR):
         for extension in ("nii.gz", "tsv"):
             made = image.with_name(image.name.replace("nii.gz", extension))
-            shutil.copy(made, folder / "atlases" / f"tpl-{space}_atlas-Own_dseg.{extension}")
-    return folder
-
-
-def test_connectomes_of_one_age_are_those_of_the_same_voxels_elsewhere(infants, exact_run):
-    options = ("--atlas", "Own", "--atlas-dir", infants / "atlases", "--space", "MNIInfant:cohort-3", *ONE, *PLAIN)
-    found = run_app(infants / "bids", infants / "out", *options)
+            shutil.copy(made, tmp_path / "atlases" / f"tpl-{space}_atlas-Own_dseg.{extension}")
+    options = ("--atlas", "Own", "--atlas-dir", tmp_path / "atlases", "--space", "MNIInfant:cohort-3", *ONE, *PLAIN)
+    found = run_app(tmp_path / "bids", tmp_path / "out", *options)
     assert found.code == 0, found.err
     (written,) = found.files("*cohort-3*space-MNIInfant*stat-pearsoncorrelation_relmat.tsv")
     matrix, parcels = read_matrix(written)

@@ -153,15 +153,11 @@ def make_cleaning(**changes) -> Cleaning:
     return Cleaning(**(fields | changes))
 
 
-@pytest.fixture
-def series() -> ParcelSeries:
+def test_quality_counts_volumes_and_motion():
     clean = np.random.default_rng(0).standard_normal((T, P))
     clean[:, 3] = np.nan
     coverage = np.array([1, 0.9, 0.5, 0.2, 1])
-    return ParcelSeries(coverage, np.empty((100, P)), clean, pearson_connectivity(clean))
-
-
-def test_quality_counts_volumes_and_motion(series):
+    series = ParcelSeries(coverage, np.empty((100, P)), clean, pearson_connectivity(clean))
     table, _ = tabulate_quality(
         series, make_cleaning(), ATLAS, SETTINGS.method, tabulate_spectrum(series, SETTINGS.method)[1]
     )

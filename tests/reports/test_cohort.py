@@ -64,13 +64,6 @@ def page(outputs):
     return write_group_report(outputs[0])[0]
 
 
-@pytest.fixture
-def opened(browser, page):
-    browser.open(page)
-    browser.unfold()
-    return browser
-
-
 def copy_of(outputs, tmp_path):
     """Settings of a copy of the tables, to be changed."""
     shutil.copytree(outputs[0].results, tmp_path / "out" / "group")
@@ -185,21 +178,23 @@ def test_the_screen_counts_what_its_table_says(outputs, sections):
 # In a real browser
 
 
-def test_the_page_is_whole_and_its_tables_sort_by_their_numbers(opened, page):
-    assert {f"#{anchor}" for anchor in ANCHORS} <= check_in_browser(opened, page, 8, 40)[0]
-    for number in range(opened.evaluate("document.querySelectorAll('.part .sortable').length")):
+def test_the_page_is_whole_and_its_tables_sort_by_their_numbers(browser, page):
+    browser.open(page)
+    browser.unfold()
+    assert {f"#{anchor}" for anchor in ANCHORS} <= check_in_browser(browser, page, 8, 40)[0]
+    for number in range(browser.evaluate("document.querySelectorAll('.part .sortable').length")):
         one = f"document.querySelectorAll('.part .sortable')[{number}]"
-        names = opened.evaluate(f"[...{one}.tHead.rows[0].cells].map((cell) => cell.textContent)")
+        names = browser.evaluate(f"[...{one}.tHead.rows[0].cells].map((cell) => cell.textContent)")
         for name in {"Difference", "Mean of folds", "All predictions", "Agreement"}.intersection(names):
             place = names.index(name)
             values = f"[...{one}.tBodies[0].rows].map((row) => row.cells[{place}].dataset.value)"
-            opened.evaluate(f"{one}.tHead.rows[0].cells[{place}].querySelector('button').click()")
-            found = [float(value) for value in opened.evaluate(values) if value != "n/a"]
+            browser.evaluate(f"{one}.tHead.rows[0].cells[{place}].querySelector('button').click()")
+            found = [float(value) for value in browser.evaluate(values) if value != "n/a"]
             assert found == sorted(found)
             assert len(set(found)) > 1
-    opened.evaluate("document.documentElement.style.scrollBehavior = 'auto'; window.scrollTo(0, 0)")
-    opened.evaluate("document.querySelector('nav a[href=\"#curves\"]').click()")
-    assert abs(opened.evaluate("document.getElementById('curves').getBoundingClientRect().top")) < 60
+    browser.evaluate("document.documentElement.style.scrollBehavior = 'auto'; window.scrollTo(0, 0)")
+    browser.evaluate("document.querySelector('nav a[href=\"#curves\"]').click()")
+    assert abs(browser.evaluate("document.getElementById('curves').getBoundingClientRect().top")) < 60
 
 
 def test_malicious_text_in_every_table_is_shown_as_text(browser, outputs, tmp_path):
