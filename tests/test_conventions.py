@@ -56,10 +56,6 @@ def written_fc(found) -> np.ndarray:
     return read_matrix(found.file("sub-01", FC))[0]
 
 
-def correlate(series: np.ndarray) -> np.ndarray:
-    return np.corrcoef(series.T)
-
-
 def cleaned(series: np.ndarray, confounds: np.ndarray, kept: np.ndarray) -> np.ndarray:
     """The kept volumes after interpolation, filter and regression, by scipy alone."""
     rows = np.flatnonzero(kept)
@@ -100,7 +96,7 @@ def test_filtered_motion_is_written_censored_and_regressed(dataset, tmp_path, ki
         remade[f"{name}_power2"] = remade[name] ** 2
         remade[f"{name}_derivative1_power2"] = remade[f"{name}_derivative1"] ** 2
     expected = cleaned(series, remade[list(names)].to_numpy(), kept)
-    np.testing.assert_allclose(written_fc(found), correlate(expected), atol=1e-5)
+    np.testing.assert_allclose(written_fc(found), np.corrcoef(expected.T), atol=1e-5)
     about = json.loads(found.file("sub-01", OUTLIERS.replace("tsv", "json")).read_text())
     assert about["MotionFilter"]["Type"] == kind
     assert float(about["HeadRadiusMillimetres"]) == radius

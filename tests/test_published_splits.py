@@ -173,10 +173,6 @@ def check(tmp_path, capsys):
     return run
 
 
-def of_session(scans, session):
-    return sorted(name for name in scans if name[1] == session)
-
-
 def test_real_people_as_they_are_raise_no_alarm(check, scans, table):
     found, pairs = check(scans, table)
     assert found[found["level"] != "note"].empty, found["finding"].tolist()
@@ -186,7 +182,7 @@ def test_real_people_as_they_are_raise_no_alarm(check, scans, table):
 def test_every_fault_of_the_scans_is_named_among_real_people(check, scans, table):
     """Each fault is in people of its own: a copy, a copy of another preprocessing, an exchange, moved labels."""
     sessions = sorted({session for _, session in scans})
-    people = [person for person, _ in of_session(scans, sessions[1])]
+    people = sorted(person for person, session in scans if session == sessions[1])
     planted, second = dict(scans), sessions[1]
     rounding = 1e-7 * np.random.default_rng(0).standard_normal(scans[people[0], second].shape)
     planted[people[1], second] = scans[people[0], sessions[0]] + rounding

@@ -175,12 +175,17 @@ ANALYSES = ("--analyses", "prediction", "fingerprinting", "--targets", "score")
 BOTH = ("--representations", "fc", "embedding", "--encoder", "random-init")
 
 
+def twice(folder):
+    """Thirty people with two sessions and a score."""
+    score = np.random.default_rng(0).standard_normal(30)
+    write_table(folder / "bids" / "participants.tsv", participant_id=EMBEDDED, score=score)
+    return write_series(folder, EMBEDDED, ("a", "b"), parcels=8, volumes=90)
+
+
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     """Thirty people twice, with embeddings by random weights."""
-    folder = write_series(tmp_path_factory.mktemp("embedded"), EMBEDDED, ("a", "b"), parcels=8, volumes=90)
-    score = np.random.default_rng(0).standard_normal(30)
-    write_table(folder / "bids" / "participants.tsv", participant_id=EMBEDDED, score=score)
+    folder = twice(tmp_path_factory.mktemp("embedded"))
     assert group(folder, *ANALYSES, *BOTH) == 0
     return folder
 
@@ -226,9 +231,7 @@ def test_an_embedding_that_says_nothing_costs_itself_alone(plain, tmp_path, chan
 
 
 def test_a_scan_of_other_parcels_is_left_out_with_its_reason(tmp_path):
-    folder = write_series(tmp_path, EMBEDDED, ("a", "b"), parcels=8, volumes=90)
-    score = np.random.default_rng(0).standard_normal(30)
-    write_table(folder / "bids" / "participants.tsv", participant_id=EMBEDDED, score=score)
+    folder = twice(tmp_path)
     rows = pd.read_csv(folder / "list.tsv", sep="\t")
     for path in rows["path"]:
         columns = list("abcdefgx" if path == "sub-03_b.npy" else "abcdefgh")

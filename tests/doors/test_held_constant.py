@@ -80,16 +80,11 @@ def edges_of(root, session):
     return np.array([np.corrcoef(each, rowvar=False)[EDGES] for each in series])
 
 
-def same_site():
-    places = np.array(SITES)
-    return places[:, None] == places
-
-
 def test_a_scan_is_looked_for_among_all_people_and_among_those_of_the_own_site(root, results):
     first, second = (edges_of(root, session) for session in SESSIONS)
     similarity = np.corrcoef(first, second)[:PEOPLE, PEOPLE:]
     own = np.arange(PEOPLE)
-    at_home = np.where(same_site(), similarity, -np.inf)
+    at_home = np.where(np.equal.outer(np.array(SITES), np.array(SITES)), similarity, -np.inf)
     row = table(results / "identification.tsv").set_index("representation").loc["fc"]
     credit = np.column_stack([similarity.argmax(axis=1) == own, similarity.argmax(axis=0) == own])
     share, hits = credit.mean(), credit.sum(axis=1)

@@ -435,10 +435,6 @@ def test_a_parcel_on_a_surface_has_no_place_and_one_of_voxels_has(tmp_path: Path
 WHITE_MATTER = 195
 
 
-def grid_of(image):
-    return image.shape, tuple(image.affine.ravel())
-
-
 def dice(one, other):
     return 2 * (one & other).sum() / (one.sum() + other.sum())
 
@@ -446,7 +442,7 @@ def dice(one, other):
 @pytest.mark.parametrize("resolution", [1, 3])
 def test_tissue_is_that_of_nilearn(resolution):
     brain, white = load_mni152_brain_mask(resolution=resolution), load_mni152_wm_template(resolution=resolution)
-    tissue, volume = template_tissue(*grid_of(brain))
+    tissue, volume = template_tissue(brain.shape, tuple(brain.affine.ravel()))
     assert dice(tissue > 0, (np.asanyarray(brain.dataobj) > 0).ravel(order="F")) > 0.98
     assert dice(tissue == 2, (white.get_fdata() > 0.5).ravel(order="F")) > 0.88
     assert volume == pytest.approx(load_mni152_brain_mask(resolution=1).get_fdata().sum(), rel=0.005)

@@ -39,10 +39,6 @@ def cifti() -> bytes:
     return Cifti2Image(np.zeros((N_VOLUMES, 4), np.float32), header=axes).to_bytes()
 
 
-def table(n_rows: int = N_VOLUMES) -> bytes:
-    return b"trans_x\tcsf\n" + b"0.1\t0.2\n" * n_rows
-
-
 def put(path: Path, content: bytes | str | dict) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(content, dict):
@@ -71,7 +67,7 @@ def add_run(root: Path, run: str, *grids: str, bold: bytes | None = None) -> Pat
         put(folder / f"{stem}_desc-preproc_bold.nii.gz", bold or zipped())
         put(folder / f"{stem}_desc-preproc_bold.json", {"RepetitionTime": 2.0})
         put(folder / f"{stem}_desc-brain_mask.nii.gz", zipped(0))
-    put(folder / f"{run}_desc-confounds_timeseries.tsv", table())
+    put(folder / f"{run}_desc-confounds_timeseries.tsv", b"trans_x\tcsf\n" + b"0.1\t0.2\n" * N_VOLUMES)
     put(folder / f"{run}_desc-confounds_timeseries.json", {})
     return folder
 

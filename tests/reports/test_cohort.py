@@ -146,10 +146,6 @@ def sections(outputs):
     return {section.anchor: section for section in make_sections(outputs[1])}
 
 
-def table(outputs, name):
-    return read_table(outputs[1].path(name))
-
-
 def test_every_analysis_has_its_section(sections):
     assert list(sections) == ANCHORS
 
@@ -165,7 +161,7 @@ def test_tables_that_no_note_knows_are_not_shown(outputs, tmp_path):
 
 
 def test_the_screen_counts_what_its_table_says(outputs, sections):
-    screen = table(outputs, "transform_screen")
+    screen = read_table(outputs[1].path("transform_screen"))
     own = screen[(screen["target"] == "planted_score") & screen["mean_difference"].notna()]
     clear = own["p_holm"] < 0.05
     better, worse = (int((clear & (sign * own["mean_difference"] > 0)).sum()) for sign in (1, -1))

@@ -131,11 +131,6 @@ def press(browser, *keys):
         browser.press(key) if len(key) == 1 or key in ("Enter", "Escape", "ArrowDown") else browser.write(key)
 
 
-def saved_by(browser, folder):
-    browser.download("document.getElementById('save').click()", folder)
-    return folder / "exclude.tsv"
-
-
 def decided_in(browser):
     """Recording, pressed word and reason of every row that has one."""
     return browser.evaluate(
@@ -168,8 +163,8 @@ def test_what_is_rejected_by_key_is_saved_obeyed_by_group_and_shown_again(browse
     assert "1 accepted, 1 in doubt, 1 rejected" in browser.evaluate("document.getElementById('counts').textContent")
     browser.open(troubled / "index.html")
     assert len(decided_in(browser)) == 3, "the browser keeps them"
-    file = saved_by(browser, troubled)
-    rows = rows_of(file)
+    browser.download("document.getElementById('save').click()", troubled)
+    rows = rows_of(troubled / "exclude.tsv")
     assert [(row["recording"], row["decision"]) for row in rows] == [(one[0], one[1]) for one in expected]
     assert browser.messages == []
     assert [url for url in browser.requests if not url.startswith(("data:", "blob:", "file:"))] == []
