@@ -24,7 +24,7 @@ from fcpower_bids.core.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.errors import RecordingError
 from tests.analyses.cohorts import choose
 from tests.analyses.conftest import TARGETS
-from tests.cases.cohorts import PEOPLE, group, read, write_table
+from tests.cases.cohorts import PEOPLE, group, read, write_series, write_table
 
 
 def draw_edges(rng, n_scans, n_parcels, n_volumes=40):
@@ -159,16 +159,13 @@ def test_what_is_not_possible_is_refused_in_one_sentence(cohort):
 def series_of(folder, cut):
     """Two sessions of 200 and 70 volumes of thirty people, of which `cut` takes some; their age is in both."""
     age, random = np.random.default_rng(5).integers(20, 60, len(PEOPLE)).astype(float), np.random.default_rng(9)
-    rows = []
-    (folder / "bids").mkdir(parents=True)
-    for person, r in zip(PEOPLE, (age - 40) / 25, strict=True):
-        for session, volumes in (("ses-a", 200), ("ses-b", 70)):
-            series = random.standard_normal((volumes, 6))
-            series[:, 1] = r * series[:, 0] + np.sqrt(1 - r * r) * series[:, 1]
-            np.save(folder / f"{person}_{session}.npy", cut(series))
-            row = {"participant_id": person, "session_id": session, "path": f"{person}_{session}.npy"}
-            rows.append(row | {"kind": "series", "repetition_time": 2.0})
-    pd.DataFrame(rows).to_csv(folder / "list.tsv", sep="\t", index=False)
+
+    def draw(number, session):
+        series, r = random.standard_normal(((200, 70)[session], 6)), (age[number] - 40) / 25
+        series[:, 1] = r * series[:, 0] + np.sqrt(1 - r * r) * series[:, 1]
+        return cut(series)
+
+    write_series(folder, sessions=("ses-a", "ses-b"), draw=draw)
     write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE, age=age)
     return folder
 

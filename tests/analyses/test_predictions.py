@@ -22,7 +22,7 @@ from fcpower_bids.core.identification import identify
 from fcpower_bids.core.targets import permuted_rows
 from tests.analyses.cohorts import choose, cohort_of, single_session
 from tests.analyses.conftest import TARGETS
-from tests.cases.cohorts import group, read, write_table
+from tests.cases.cohorts import group, read, write_series, write_table
 from tests.referee import ridge
 
 
@@ -172,16 +172,13 @@ def test_pairs_have_corrected_tests_per_target_and_mcnemar_for_identification(ta
 def test_families_are_the_unit_of_identification(size, tmp_path):
     """Every flip of signs of the searches that a family wins, by hand, against the p-value that is written."""
     random, people = np.random.default_rng(2), [f"sub-{number:02d}" for number in range(1, 17)]
-    rows = []
-    (tmp_path / "bids").mkdir()
-    for person in people:
-        mixing = np.eye(8) + 0.3 * random.standard_normal((8, 8))
-        for session in ("ses-a", "ses-b"):
-            artefact = 2 * random.standard_normal((50, 1)) @ random.standard_normal((1, 8))
-            np.save(tmp_path / f"{person}_{session}.npy", random.standard_normal((50, 8)) @ mixing + artefact)
-            row = {"participant_id": person, "session_id": session, "path": f"{person}_{session}.npy"}
-            rows.append(row | {"kind": "series", "repetition_time": 2.0})
-    pd.DataFrame(rows).to_csv(tmp_path / "list.tsv", sep="\t", index=False)
+    mixing = np.eye(8) + 0.3 * random.standard_normal((16, 8, 8))
+
+    def draw(number, session):
+        artefact = 2 * random.standard_normal((50, 1)) @ random.standard_normal((1, 8))
+        return random.standard_normal((50, 8)) @ mixing[number] + artefact
+
+    write_series(tmp_path, people, ("ses-a", "ses-b"), draw=draw)
     family = dict(zip(people, [f"f{number // size}" for number in range(16)], strict=True))
     columns = {"family": list(family.values()), "age": random.uniform(20, 60, 16)}
     write_table(tmp_path / "bids" / "participants.tsv", participant_id=people, **columns)
@@ -204,35 +201,25 @@ def test_families_are_the_unit_of_identification(size, tmp_path):
     pd.testing.assert_series_equal(errors, others.loc[errors.index], check_names=False)
 
 
-@pytest.fixture(scope="module")
-def cohorts(cohort):
+def test_the_planted_phenotype_needs_the_parcels_that_carry_it(cohort):
     """All parcels; a quarter of them; and noise with two people fewer."""
     first = len(cohort.parcels) // 4
     cut = rebuild_matrix(np.asarray(cohort.edges), 1.0, weighted=False)[:, :first, :first]
     noise = np.tanh(np.random.default_rng(0).normal(0, 0.3, (len(cohort.scans) - 4, 66)))
     rows = cohort.scans[["participant_id", "session", "seconds", "mean_fd", "n_runs"]].to_numpy().tolist()
-    return {
+    cohorts = {
         "whole": dataclasses.replace(cohort, series=()),
         "part": cohort_of(vectorise_edges(cut, weighted=False), rows, cohort.phenotypes),
         "noise": cohort_of(noise, rows[4:], cohort.phenotypes),
     }
-
-
-@pytest.fixture(scope="module")
-def tables_of_sweep(cohorts):
-    return ANALYSES["parcellation_sweep"](cohorts, choose(**TARGETS))
-
-
-def test_the_planted_phenotype_needs_the_parcels_that_carry_it(tables_of_sweep):
-    shared = tables_of_sweep["parcellation_sweep"].frame.query("target == 'planted_score'")
+    tables = ANALYSES["parcellation_sweep"](cohorts, choose(**TARGETS))
+    shared = tables["parcellation_sweep"].frame.query("target == 'planted_score'")
     means = shared[shared["representation"] == "fc_power"].groupby("atlas")["r"].mean()
-    assert (tables_of_sweep["parcellation_sweep"].frame["n_people"] == 58).all()
+    assert (tables["parcellation_sweep"].frame["n_people"] == 58).all()
     assert means["whole"] > 0.5
     assert means["whole"] > means["part"]
     assert abs(means["noise"]) < 0.3
-    row = tables_of_sweep["parcellation_comparisons"].frame.set_index(
-        ["target", "representation", "atlas", "reference"]
-    )
+    row = tables["parcellation_comparisons"].frame.set_index(["target", "representation", "atlas", "reference"])
     row = row.loc["planted_score", "fc_power", "noise", "whole"]
     assert row["mean_difference"] == pytest.approx(means["noise"] - means["whole"])
     assert row["p_less"] < 0.05
