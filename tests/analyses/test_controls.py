@@ -35,8 +35,6 @@ from fcpower_bids.core.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.kernels import correlation_kernel
 from tests.analyses.cohorts import choose, weak_mode_cohort
 
-CHOICES = {"targets": ("weak",), "repeats": 2, "folds": 5}
-
 
 @pytest.fixture(autouse=True, scope="module")
 def few_random_filters():
@@ -50,14 +48,10 @@ def cohort():
     return weak_mode_cohort(n_parcels=24, n_volumes=80)
 
 
-@pytest.fixture(scope="module")
-def tables(cohort):
-    return ANALYSES["spectral_controls"](cohort, choose(**CHOICES))
-
-
-def test_the_correction_counts_controls_that_ask_the_same_question(tables):
+def test_the_correction_counts_controls_that_ask_the_same_question(cohort):
     """FC against FC^alpha stands alone; random filters are corrected among themselves."""
-    frame = tables["spectral_controls"].frame
+    settings = choose(targets=("weak",), repeats=2, folds=5)
+    frame = ANALYSES["spectral_controls"](cohort, settings)["spectral_controls"].frame
     whole = frame[frame["representation"] == "fc"].iloc[0]
     assert whole["p_holm"] == whole["p_two_sided"]
     for _, rows in frame[frame["representation"] != "fc_power"].groupby("control"):
@@ -78,21 +72,17 @@ def test_distances_of_rank_deficient_connectomes_are_refused_and_the_rest_goes_o
     assert "constant" in refused.loc["mode_20", "reason"]
 
 
-@pytest.fixture(scope="module")
-def learned(cohort):
-    """A study with a missing value, a second target and the shared part of the learned filters."""
+def test_test_people_do_not_touch_a_learned_filter(cohort, monkeypatch):
+    """Nor where a value is missing and a second target is learned."""
     phenotypes = cohort.phenotypes.copy()
     phenotypes.iloc[5, 0] = np.nan
     settings = choose(targets=("weak", "noise"), repeats=1, folds=3)
     study = open_study(dataclasses.replace(cohort, phenotypes=phenotypes, series=()), settings)
     family = PowerFamily(AveragedEdges(cohort.edges, study.people.scans), settings, keep=True)
-    return LearnedFilters(study, family)
-
-
-def test_test_people_do_not_touch_a_learned_filter(learned, monkeypatch):
+    learned = LearnedFilters(study, family)
     monkeypatch.setattr("fcpower_bids.analyses.learned_filters.N_ITERATIONS", 3)
     before = learned.validate("learned_bins")
-    fold, study = learned.study.folds[0], learned.study
+    fold = study.folds[0]
     targets = [dataclasses.replace(each, measures=each.measures.copy()) for each in study.targets]
     targets[0].measures[fold.test] += 100
     monkeypatch.setattr(learned, "study", dataclasses.replace(study, targets=targets))
@@ -106,12 +96,9 @@ def family_of(edges, keep=True):
     return PowerFamily(AveragedEdges(edges, [[i] for i in range(len(edges))]), choose(), keep=keep)
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["kept", "computed again"])
-def family(request):
-    return family_of(weak_mode_cohort(n_people=10).edges, request.param)
-
-
-def test_all_modes_are_fc_power_and_single_modes_add_up_to_it(family):
+@pytest.mark.parametrize("keep", [True, False])
+def test_all_modes_are_fc_power_and_single_modes_add_up_to_it(keep):
+    family = family_of(weak_mode_cohort(n_people=10).edges, keep)
     whole = family.features(0.35)
     np.testing.assert_allclose(filtered_features(family, modes(0, 16, 0.35)), whole, atol=1e-12)
     np.testing.assert_allclose(
@@ -173,26 +160,18 @@ def few():
 
 
 @pytest.fixture(scope="module")
-def spectra(few):
+def learning(few):
+    """Eigenvalues and eigenvectors, bins of the eigenvalues, and the kernels of bins."""
     matrices = rebuild_matrix(few.edges, diagonal=1.0, weighted=False)
     values, vectors = zip(*map(eigendecompose, matrices), strict=True)
-    return np.stack(values), np.stack(vectors)
+    values, vectors = np.stack(values), np.stack(vectors)
+    bins = bin_eigenvalues(values, 6, TOLERANCE)
+    return values, vectors, bins, filter_grams(lambda: vectors, bin_weights(values, bins, 1.0, TOLERANCE))
 
 
-@pytest.fixture(scope="module")
-def bins(spectra):
-    return bin_eigenvalues(spectra[0], 6, TOLERANCE)
-
-
-@pytest.fixture(scope="module")
-def grams(spectra, bins):
-    values, vectors = spectra
-    return filter_grams(lambda: vectors, bin_weights(values, bins, 1.0, TOLERANCE))
-
-
-def test_with_corrections_it_is_the_kernel_of_the_filtered_connectomes(spectra, bins, grams):
+def test_with_corrections_it_is_the_kernel_of_the_filtered_connectomes(learning):
+    values, vectors, bins, grams = learning
     theta = np.random.default_rng(0).standard_normal(6)
-    values, vectors = spectra
     weights = values * np.exp(theta[bins.members])
     filtered = (vectors * weights[:, None, :]) @ vectors.swapaxes(1, 2)
     np.testing.assert_allclose(
@@ -201,7 +180,8 @@ def test_with_corrections_it_is_the_kernel_of_the_filtered_connectomes(spectra, 
 
 
 @pytest.mark.parametrize("form", [BinnedFilter, NetworkFilter])
-def test_a_filter_learned_from_raw_fc_lifts_the_modes_that_carry_the_target(few, bins, grams, form):
+def test_a_filter_learned_from_raw_fc_lifts_the_modes_that_carry_the_target(few, learning, form):
+    bins, grams = learning[2:]
     target = few.phenotypes["weak"].to_numpy()
     inner = np.array_split(np.arange(40), 4)
     theta = learn_filter(grams, form(bins), target, inner)

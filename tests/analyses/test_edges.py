@@ -24,13 +24,9 @@ PLANTED = [(0, 1), (1, 2), (2, 3), (3, 4)]
 
 
 def run(root: Path, *options: object, code: int = 0) -> Path:
-    asked = ["--analyses", "edges", "--quiet", "--nprocs", "1"]
+    asked = ["-d", f"list={root / 'list.tsv'}", "--analyses", "edges", "--quiet", "--nprocs", "1"]
     assert main([*map(str, (root / "bids", root / "out", "group", *asked, *options))]) == code
     return root / "out" / "group"
-
-
-def listed(root: Path) -> tuple[str, str]:
-    return "-d", f"list={root / 'list.tsv'}"
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +67,7 @@ def cohort(tmp_path_factory):
 def results(cohort):
     options = ["--covariates", "mean_fd", "--permutations", PERMUTATIONS, "--nbs-threshold", THRESHOLD]
     options += ["--representations", "fc", "fc_power", "fisher_z"]
-    return run(cohort, *listed(cohort), "--targets", "score", "patient", *options)
+    return run(cohort, "--targets", "score", "patient", *options)
 
 
 @pytest.fixture(scope="module")
@@ -265,7 +261,7 @@ def test_the_summary_follows_from_the_tables(results, target, name):
 
 def test_a_target_that_is_a_site_is_found_by_free_permutation_and_refused_within_sites(cohort, capsys):
     """Within sites nothing is left of it; families are exchanged whole, so their members stay together."""
-    options = [*listed(cohort), "--permutations", 49, "--representations", "fc"]
+    options = ["--permutations", 49, "--representations", "fc"]
     run(cohort, *options, "--name", "site", "--targets", "twice_site", "--site-column", "site", code=3)
     refused = "Target 'twice_site': Covariates and sites explain the target completely"
     assert refused in capsys.readouterr().err

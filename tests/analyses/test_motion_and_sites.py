@@ -98,11 +98,6 @@ def run(cohort, name, *options, code=0):
     return Planted(cohort.root, name)
 
 
-@pytest.fixture(scope="module")
-def harmonised(cohort):
-    return run(cohort, "combat", "--penalties", *PENALTIES, "--permutations", "19", "--sites", "combat")
-
-
 def combat(edges, sites, train):
     """Fortin et al. 2018 as published: estimated on some, applied to everyone of the sites that these have."""
     train = train[np.isin(sites[train], [s for s in set(sites) if (sites[train] == s).sum() >= 3])]
@@ -127,7 +122,8 @@ def combat(edges, sites, train):
     return out
 
 
-def test_it_is_combat_of_the_training_people_and_kernel_ridge(cohort, harmonised):
+def test_it_is_combat_of_the_training_people_and_kernel_ridge(cohort):
+    harmonised = run(cohort, "combat", "--penalties", *PENALTIES, "--permutations", "19", "--sites", "combat")
     table = cohort.phenotypes
     files = sorted(cohort.out.rglob("*stat-mean_timeseries.tsv"))
     upper = np.triu_indices(60, 1)

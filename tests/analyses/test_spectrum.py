@@ -113,25 +113,16 @@ def test_rank_deficient_scans_have_no_distances_but_everything_else():
     assert np.isfinite(tables["spectrum_sphere"].frame).all(axis=None)
 
 
-CHOICES = {"targets": ("weak",), "repeats": 2, "folds": 5}
 FULL_RANK = {name for name in SCREEN if name.startswith(("tangent", "log_", "cholesky"))}
 
 
-@pytest.fixture(scope="module")
-def cohort_of_screen():
-    return weak_mode_cohort(n_volumes=60)
-
-
-def scores_of(tables):
-    return tables["transform_screen"].frame.set_index("representation")
-
-
-def test_test_people_do_not_touch_a_fit_inside_the_fold(cohort_of_screen):
-    study = open_study(cohort_of_screen, choose(**CHOICES))
+def test_test_people_do_not_touch_a_fit_inside_the_fold():
+    cohort = weak_mode_cohort(n_volumes=60)
+    study = open_study(cohort, choose(targets=("weak",), repeats=2, folds=5))
     fold = study.folds[0]
-    edges = cohort_of_screen.edges.copy()
+    edges = cohort.edges.copy()
     edges[fold.test] = edges[fold.test] * 0.5
-    changed = dataclasses.replace(study, cohort=dataclasses.replace(cohort_of_screen, edges=edges))
+    changed = dataclasses.replace(study, cohort=dataclasses.replace(cohort, edges=edges))
     for name in GROUP_FIT:
         before = np.asarray(ScreenRows(study).representation(name, fold.train).features())
         after = np.asarray(ScreenRows(changed).representation(name, fold.train).features())
@@ -141,12 +132,14 @@ def test_test_people_do_not_touch_a_fit_inside_the_fold(cohort_of_screen):
 def test_rank_deficient_connectomes_are_refused_with_a_reason_unless_a_remedy_is_named():
     short = dataclasses.replace(demo_cohort(n_people=12, n_volumes=25), series=())
     choices = {"targets": ("planted_score",), "repeats": 1, "folds": 3}
-    refused = scores_of(ANALYSES["transform_screen"](short, choose(**choices)))
+    frame = ANALYSES["transform_screen"](short, choose(**choices))["transform_screen"].frame
+    refused = frame.set_index("representation")
     without_series = {"precision", "partial_correlation"}
     assert set(refused.index[refused["status"] == "refused"]) == FULL_RANK | without_series
     assert refused.loc[list(FULL_RANK), "reason"].str.contains("rank-deficient .* Give a shrinkage or a floor").all()
     assert refused.loc[list(without_series), "reason"].str.contains("needs the series of every scan").all()
     assert refused.loc[list(FULL_RANK), ["fold_mean", "p_less"]].isna().all(axis=None)
-    tables = ANALYSES["transform_screen"](short, choose(**choices, eigenvalue_floor=0.05, fit_transforms_on="fold"))
-    assert (scores_of(tables).loc[list(FULL_RANK), "status"] == "scored").all()
-    assert tables["transform_screen"].facts["EigenvalueFloor"] == 0.05
+    asked = choose(**choices, eigenvalue_floor=0.05, fit_transforms_on="fold")
+    table = ANALYSES["transform_screen"](short, asked)["transform_screen"]
+    assert (table.frame.set_index("representation").loc[list(FULL_RANK), "status"] == "scored").all()
+    assert table.facts["EigenvalueFloor"] == 0.05

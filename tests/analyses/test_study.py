@@ -26,34 +26,24 @@ from tests.analyses.cohorts import choose, demo_cohort, single_session
 from tests.analyses.conftest import TARGETS
 from tests.core.test_means_and_kernels import target_alignment
 
-PEOPLE = 400
-SITES = np.array([f"s{number % 5}" for number in range(PEOPLE)])
 
-
-@pytest.fixture(scope="module")
-def many():
-    rng = np.random.default_rng(0)
-    score, place = rng.standard_normal(PEOPLE), rng.permutation(SITES)
-    columns = {"score": score, "told": score + 3 * (place == "s1"), "site": place, "batch": rng.permutation(SITES)}
-    return single_session(rng, PEOPLE, 4, **columns)
-
-
-def open_with(many, splits, tmp_path, **choices):
+def open_with(many, splits, tmp_path):
     """The study on the folds of a table of splits, given as a file."""
     path = tmp_path / "splits.tsv"
     splits.to_csv(path, sep="\t", index=False)
-    settings = choose(folds_file=path, representations=("fc",), **{"targets": ("score",), "inner_folds": 3} | choices)
+    settings = choose(folds_file=path, representations=("fc",), targets=("score",), inner_folds=3)
     folds, _ = load_folds(settings.group, many.scans["participant_id"])
     return open_study(dataclasses.replace(many, folds=folds), settings)
 
 
-def test_repeats_and_folds_are_numbered_in_the_order_of_the_file(many, tmp_path):
+def test_repeats_and_folds_are_numbered_in_the_order_of_the_file(tmp_path):
     rng = np.random.default_rng(1)
+    many = single_session(rng, 400, 4, score=rng.standard_normal(400))
     names = many.phenotypes.index.to_numpy()
     seeds = [f"seed_{number}" for number in range(1, 6)]
     splits = pd.DataFrame({"participant_id": rng.permutation(names)})
     for seed in seeds:
-        splits[seed] = rng.permutation(np.arange(PEOPLE) % 12 + 1).astype(str)
+        splits[seed] = rng.permutation(np.arange(400) % 12 + 1).astype(str)
     splits.loc[splits["participant_id"] == names[0], seeds[0]] = "n/a"  # the first person is not of the first repeat
     study = open_with(many, splits, tmp_path)
     table = tabulate_folds(study, {}).frame
@@ -71,12 +61,8 @@ def select(cohort, **choices):
     return ANALYSES["alpha_selection"](dataclasses.replace(cohort, series=()), choose(**{**TARGETS, **choices}))
 
 
-@pytest.fixture(scope="module")
-def grid(cohort):
-    return select(cohort, alpha_selection="grid")
-
-
-def test_the_choice_follows_the_inner_score_and_its_prediction_is_the_outer_score_there(grid):
+def test_the_choice_follows_the_inner_score_and_its_prediction_is_the_outer_score_there(cohort):
+    grid = select(cohort, alpha_selection="grid")
     frame, optimum = grid["alpha"].frame, grid["alpha_optimum"].frame
     keys = ["target", "repeat", "fold"]
     best = frame.loc[frame.groupby(keys, sort=False)["inner_score"].idxmax()].set_index(keys)
