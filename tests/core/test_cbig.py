@@ -42,11 +42,6 @@ def example(shared):
     return read_example(shared / "golden" / "cbig_krr")
 
 
-@pytest.fixture(scope="module")
-def solver(example):
-    return KernelRidge(example.kernel, example.penalties)
-
-
 @pytest.fixture(params=SEEDS)
 def seed(request):
     return request.param
@@ -62,16 +57,12 @@ def folds(example, seed):
     return cbig_folds(example.subjects, n_folds=5, n_inner=5, seeds=[seed])
 
 
-@pytest.fixture
-def residuals(example):
-    def residuals(train):
-        """With the covariates of the other people centred by their own mean, as CBIG did before mid-2022."""
-        x = np.array(example.covariates, dtype=float)
-        rest = np.setdiff1d(np.arange(len(x)), train)
-        x[rest] += x[train].mean(axis=0) - x[rest].mean(axis=0)
-        return remove_covariates(example.y, x, train)
-
-    return residuals
+def residuals(example, train):
+    """With the covariates of the other people centred by their own mean, as CBIG did before mid-2022."""
+    x = np.array(example.covariates, dtype=float)
+    rest = np.setdiff1d(np.arange(len(x)), train)
+    x[rest] += x[train].mean(axis=0) - x[rest].mean(axis=0)
+    return remove_covariates(example.y, x, train)
 
 
 def test_penalties_of_the_preset_are_cbigs(example, shared):
@@ -91,22 +82,19 @@ def test_splits_are_exact(folds, reference):
         np.testing.assert_array_equal(fold.test, np.flatnonzero(theirs["fold_index"]))
 
 
-def test_residuals(folds, reference, residuals, seed):
+def test_residuals(example, folds, reference, seed):
     for number, fold in enumerate(folds, start=1):
         theirs = loadmat(reference / "y" / f"fold_{number}" / f"y_regress_CO_{seed}.mat")["y_resid"]
-        np.testing.assert_allclose(residuals(fold.train), theirs, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(residuals(example, fold.train), theirs, rtol=0, atol=1e-12)
 
 
-def test_inner_losses(solver, folds, reference, residuals, seed):
-    result = nested_cv(solver, residuals, folds, selection="mean_predictive_cod")
+def test_inner_losses_penalties_and_metrics(example, folds, reference, seed):
+    solver = KernelRidge(example.kernel, example.penalties)
+    result = nested_cv(solver, lambda train: residuals(example, train), folds, selection="mean_predictive_cod")
     for number, scores in enumerate(result.inner_scores, start=1):
         stored = loadmat(reference / "innerloop_cv" / f"fold_{number}" / f"acc_CO_{seed}.mat")["loss"]
         theirs = [float(loss.item()) for loss in stored.ravel()]
         np.testing.assert_allclose(-scores[:, 0], theirs[1:], rtol=0, atol=1e-9)
-
-
-def test_penalties_and_metrics(solver, folds, reference, residuals, seed):
-    result = nested_cv(solver, residuals, folds, selection="mean_predictive_cod")
     final = loadmat(reference / f"final_result_CO_{seed}.mat", squeeze_me=True)
     np.testing.assert_array_equal(result.chosen[:, 0], final["optimal_lambda"])
     for ours, theirs in zip(CONTINUOUS_SCORES, NAMES, strict=True):
