@@ -76,11 +76,12 @@ def test_nilearns_connectivity_goes_in():
     np.testing.assert_allclose(raised, expected, rtol=0, atol=1e-9)
 
 
-def test_features_have_names_and_become_a_table(cohort):
+def test_features_have_names_and_become_a_table_once_fitted(cohort):
     connectomes, _ = cohort
     parcels = [f"p{i}" for i in range(10)]
-    upper = SpectralPower().fit(connectomes)
-    names = upper.get_feature_names_out(parcels)
+    with pytest.raises(NotFittedError):
+        SpectralPower().transform(connectomes)
+    names = SpectralPower().fit(connectomes).get_feature_names_out(parcels)
     assert names[:2].tolist() == ["p0--p1", "p0--p2"]
     table = SpectralPower().set_output(transform="pandas").fit_transform(connectomes)
     assert (table.columns[0], table.shape) == ("x0--x1", (60, 45))
@@ -144,8 +145,3 @@ def test_what_is_no_correlation_matrix_is_refused(cohort, spoil):
     transform = SpectralPower().fit(connectomes)
     with pytest.raises(ValueError, match="no symmetric matrix of correlations"):
         transform.transform(np.stack([spoil(fc) for fc in connectomes]))
-
-
-def test_a_transform_that_was_not_fitted_says_so(cohort):
-    with pytest.raises(NotFittedError):
-        SpectralPower().transform(cohort[0])
