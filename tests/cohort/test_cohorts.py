@@ -56,11 +56,8 @@ def listed(tmp_path):
     """Twelve people with two-digit labels, as series in a list, and a dataset whose table has them."""
     people = [f"sub-{number:02d}" for number in range(1, 13)]
     write_table(tmp_path / "bids" / "participants.tsv", participant_id=people, sex=list("MF") * 6)
+    write_table(tmp_path / "scores.csv", ",", participant_id=range(1, 13), score=np.arange(12) * 1.5)
     return write_series(tmp_path, people, parcels=8)
-
-
-def write_scores(listed):
-    return write_table(listed / "scores.csv", ",", participant_id=range(1, 13), score=np.arange(12) * 1.5)
 
 
 def test_a_row_whose_path_is_of_somebody_else_is_refused(listed, capsys):
@@ -89,7 +86,7 @@ def people_of(listed):
 
 def test_a_copy_under_two_ids_keeps_both_out_until_one_is_rejected(listed):
     (listed / "sub-02.npy").write_bytes((listed / "sub-01.npy").read_bytes())
-    scores = write_scores(listed)
+    scores = listed / "scores.csv"
     assert group(listed, "--phenotypes", scores, quick=WORDS) == 0
     assert not people_of(listed) & {"sub-01", "sub-02"}
     told = pd.read_csv(listed / "out" / "group" / "check.tsv", sep="\t").set_index("check")
@@ -100,7 +97,7 @@ def test_a_copy_under_two_ids_keeps_both_out_until_one_is_rejected(listed):
 
 
 def test_a_label_without_its_zero_is_answered_with_those_that_there_are(listed, capsys):
-    assert group(listed, "--phenotypes", write_scores(listed), quick=WORDS) == 0
+    assert group(listed, "--phenotypes", listed / "scores.csv", quick=WORDS) == 0
     out = str(listed / "out")
     assert main([str(listed / "bids"), out, "group", *WORDS, "--replace", "--participant-label", "1"]) == 3
     assert "There are 01, 02" in capsys.readouterr().err
@@ -108,12 +105,6 @@ def test_a_label_without_its_zero_is_answered_with_those_that_there_are(listed, 
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--repeats", "1", "--analyses", "prediction"]
 QUICK += ["--representations", "fc", "--permutations", "19"]
-HAS = ("Flanker_Unadj", "PMAT24_A_CR", "Odor_Unadj", "IST_fluid", "IST_memory")
-
-
-def run(cohort, name, *options):
-    assert main([*map(str, (cohort.bids, cohort.out, "group", *QUICK, "--name", name, *options))]) == 0
-    return Planted(cohort.root, name)
 
 
 def test_the_sets_are_those_of_the_papers(shared):
@@ -125,10 +116,12 @@ def test_the_sets_are_those_of_the_papers(shared):
 def test_a_set_is_its_columns_that_are_there(tmp_path):
     cohort, _ = make_cohort(tmp_path, 24, "a")
     rng = np.random.default_rng(0)
-    cohort.phenotypes = cohort.phenotypes.assign(**{name: rng.standard_normal(24) for name in HAS})
-    by_set = run(cohort, "set", "--targets", "hcp58", "ist=ist")
-    columns = ("PMAT24_A_CR", "Flanker_Unadj", "Odor_Unadj", "ist=IST_fluid,IST_memory")
-    named = run(cohort, "named", "--targets", *columns)
-    tables = [each.table("prediction_summary").set_index("target").sort_index() for each in (by_set, named)]
+    has = ("Flanker_Unadj", "PMAT24_A_CR", "Odor_Unadj", "IST_fluid", "IST_memory")
+    cohort.phenotypes = cohort.phenotypes.assign(**{name: rng.standard_normal(24) for name in has})
+    tables, named = [], ("PMAT24_A_CR", "Flanker_Unadj", "Odor_Unadj", "ist=IST_fluid,IST_memory")
+    for name, targets in (("set", ("hcp58", "ist=ist")), ("named", named)):
+        command = (cohort.bids, cohort.out, "group", *QUICK, "--name", name, "--targets", *targets)
+        assert main([*map(str, command)]) == 0
+        tables.append(Planted(cohort.root, name).table("prediction_summary").set_index("target").sort_index())
     assert tables[0].index.tolist() == ["Flanker_Unadj", "Odor_Unadj", "PMAT24_A_CR", "ist"]
     pd.testing.assert_frame_equal(*tables)

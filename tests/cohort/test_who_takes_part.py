@@ -110,14 +110,14 @@ def test_codes_are_told_from_values(values, missing):
     if values[0] == -9.0:
         values = [*values, -3.0]
     frame = pd.DataFrame({"x": values, "y": np.arange(len(values)) ** 2.0}, [f"sub-{i}" for i in range(len(values))])
-    plain, named = (Settings(Path("bids"), Path("out"), "group").changed(targets=names) for names in ((), ("x",)))
+    named = Group(targets=("x",))
     table = Phenotypes(frame, ("x", "y"), {})
     if not missing:
-        assert resolve_columns(table, frame, named.group).targets == ("x",)
+        assert resolve_columns(table, frame, named).targets == ("x",)
         return
     with pytest.raises(DatasetError, match=rf"has {values[missing[0]]:g} \(sub-{missing[0]}\).* set missing_values x="):
-        resolve_columns(table, frame, named.group)
-    found = resolve_columns(table, frame, plain.group)
+        resolve_columns(table, frame, named)
+    found = resolve_columns(table, frame, Group())
     assert found.targets == ("y",)
     assert "x is not predicted: has" in found.rows[0].reason
 
@@ -223,12 +223,8 @@ def test_quality_limits(tmp_path):
     found = list_connectomes(tmp_path)
     found[3].beside(QUALITY).unlink()
     quality = [read_quality(one) for one in found]
-    assert (quality[0].seconds, quality[0].volumes, quality[0].mean_fd, quality[0].degrees_of_freedom) == (
-        80,
-        40,
-        0.1,
-        20,
-    )
+    first = quality[0]
+    assert (first.seconds, first.volumes, first.mean_fd, first.degrees_of_freedom) == (80, 40, 0.1, 20)
     assert quality[3].seconds == 80, "from the sidecar"
     assert exclude_by_quality(found, quality, SETTINGS)[0] == [True, True, False, True]
     keep, rows = exclude_by_quality(found, quality, SETTINGS.changed(max_mean_fd=0.3))
