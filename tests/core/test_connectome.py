@@ -80,34 +80,27 @@ def test_constant_parcels_are_named(value, dtype):
     assert caught.value.parcels == (1, 5)
 
 
-def symmetric(n_parcels, *leading, seed=0):
-    half = np.random.default_rng(seed).standard_normal((*leading, n_parcels, n_parcels))
-    return half + np.swapaxes(half, -1, -2)
-
-
 @given(st.integers(1, 12), st.integers(0, 3), st.booleans(), st.integers(0, 99))
 @settings(deadline=None, derandomize=True, max_examples=40)
 def test_rebuild_inverts_vectorise(n_parcels, n_leading, weighted, seed):
-    matrices = symmetric(n_parcels, *([2] * n_leading), seed=seed)
+    half = np.random.default_rng(seed).standard_normal((*[2] * n_leading, n_parcels, n_parcels))
+    matrices = half + np.swapaxes(half, -1, -2)
     edges = vectorise_edges(matrices, weighted)
     assert edges.shape == (*matrices.shape[:-2], edge_count(n_parcels))
     diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
     np.testing.assert_allclose(rebuild_matrix(edges, diagonal, weighted), matrices, rtol=1e-15)
 
 
-P, T = 60, 30
-
-
 @pytest.mark.parametrize("digits", [3, 4, 6])
 def test_clearing_gives_back_the_rank_and_brings_the_power_nearer(digits):
-    connectome = np.corrcoef(
-        np.random.default_rng(1).normal(size=(P, P)) @ np.random.default_rng(0).normal(size=(P, T))
-    )
+    parcels, volumes = 60, 30
+    mixing = np.random.default_rng(1).normal(size=(parcels, parcels))
+    connectome = np.corrcoef(mixing @ np.random.default_rng(0).normal(size=(parcels, volumes)))
     rounded = connectome.round(digits)
     clear, rounding = without_rounding(rounded, rounding_step(rounded))
     values = np.linalg.eigvalsh(clear)
-    assert (values > 1e-10 * values[-1]).sum() <= T - 1
-    assert rounding.cleared >= P - T + 1
+    assert (values > 1e-10 * values[-1]).sum() <= volumes - 1
+    assert rounding.cleared >= parcels - volumes + 1
     assert -rounding.lowest < rounding.noise
     assert not rounding.indefinite
     np.testing.assert_allclose(clear, rounded, atol=2 * 10.0**-digits)
@@ -166,13 +159,11 @@ def test_what_is_not_semidefinite_has_all_its_eigenvalues():
     np.testing.assert_array_equal(decompose_range(matrix)[0], eigendecompose(matrix)[0])
 
 
-DEFICIENT = np.array([5.0, 1.0, 3e-15, 0.0, -2e-15])
-
-
 def test_rounding_zeros_get_weight_zero_whatever_their_sign():
+    deficient = np.array([5.0, 1.0, 3e-15, 0.0, -2e-15])
     for alpha in (0.1, ALPHA_STAR, 0, -1):
-        np.testing.assert_array_equal(power_weights(DEFICIENT, alpha), [5.0**alpha, 1, 0, 0, 0])
-    assert (rank(DEFICIENT), n_clipped(DEFICIENT)) == (2, 3)
+        np.testing.assert_array_equal(power_weights(deficient, alpha), [5.0**alpha, 1, 0, 0, 0])
+    assert (rank(deficient), n_clipped(deficient)) == (2, 3)
 
 
 def test_summary_by_hand():

@@ -50,16 +50,12 @@ def test_kernel_of_powers_follows_the_papers_equation():
     assert linear_kernel(features)[0, 1] == pytest.approx(product - diagonal, rel=1e-12)
 
 
-def draw(n=40, width=300, n_factors=3, noise=1.0, seed=0):
-    rng = np.random.default_rng(seed)
-    factors, loadings = rng.standard_normal((n, n_factors)), rng.standard_normal((n_factors, width))
-    return factors, factors @ loadings + noise * rng.uniform(0.5, 2, width) * rng.standard_normal((n, width)) + 5
-
-
 @pytest.mark.parametrize("iterations", [1, 4, 10])
 @pytest.mark.filterwarnings("ignore:FactorAnalysis did not converge")
 def test_every_step_is_that_of_scikit_learn(iterations):
-    _, features = draw()
+    rng = np.random.default_rng(0)
+    signal = rng.standard_normal((40, 3)) @ rng.standard_normal((3, 300))
+    features = signal + rng.uniform(0.5, 2, 300) * rng.standard_normal((40, 300)) + 5
     ours = FactorAnalysis(5, iterations).fit(features)
     theirs = Referee(5, max_iter=iterations, svd_method="lapack").fit(features)
     np.testing.assert_allclose(ours.noise_, theirs.noise_variance_, rtol=1e-4)
@@ -69,24 +65,16 @@ def test_every_step_is_that_of_scikit_learn(iterations):
     assert iterations == 10 or not ours.converged_
 
 
-def random_kernel(rng, n, d=5):
-    features = rng.standard_normal((n, d)) + 0.5
-    return features @ features.T
-
-
-def centred(kernel):
-    h = np.eye(len(kernel)) - 1 / len(kernel)
-    return h @ kernel @ h
-
-
 def alignment_by_definition(first, second):
-    a, b = centred(first), centred(second)
+    centring = np.eye(len(first)) - 1 / len(first)
+    a, b = (centring @ kernel @ centring for kernel in (first, second))
     return (a * b).sum() / np.linalg.norm(a) / np.linalg.norm(b)
 
 
 def test_folds_targets_and_missing_values_equal_the_definition_on_the_rows_that_count():
     rng = np.random.default_rng(1)
-    kernel, masks, targets = random_kernel(rng, 30), rng.random((6, 30)) < 0.7, rng.standard_normal((30, 3)) + 4
+    features = rng.standard_normal((30, 5)) + 0.5
+    kernel, masks, targets = features @ features.T, rng.random((6, 30)) < 0.7, rng.standard_normal((30, 3)) + 4
     targets[rng.random((30, 3)) < 0.2] = np.nan
     targets[:, 2] = np.where(np.isnan(targets[:, 1]), np.nan, targets[:, 2])
     result = target_alignment(kernel, masks, targets)

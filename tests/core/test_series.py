@@ -59,15 +59,6 @@ def test_degrees_of_freedom_of_the_filter(n_volumes, high_pass, low_pass, lost):
     assert filter_degrees_of_freedom(n_volumes, 2.0, high_pass, low_pass) == lost
 
 
-T = 300
-
-
-def parameters(seed=0, repetition_time=0.8, breath=0.28):
-    rng = np.random.default_rng(seed)
-    slow = rng.standard_normal((T, 6)).cumsum(axis=0) * 0.01
-    return slow + 0.1 * np.sin(2 * np.pi * breath * np.arange(T) * repetition_time)[:, None]
-
-
 def published(data, tr, kind, low_bpm, high_bpm, order):
     """XCP-D 26, utils/confounds.py: _modify_motion_filter, then filter_motion."""
     sampling = 1 / tr
@@ -90,7 +81,8 @@ def published(data, tr, kind, low_bpm, high_bpm, order):
     [("notch", (12.0, 18.0), 4), ("notch", (15.0, 25.0), 8), ("lp", (6.0, None), 4), ("lp", (6.0, None), 2)],
 )
 def test_the_filter_is_the_published_one(kind, stop, order, repetition_time):
-    data = parameters(repetition_time=repetition_time)
+    slow = np.random.default_rng(0).standard_normal((300, 6)).cumsum(axis=0) * 0.01
+    data = slow + 0.1 * np.sin(2 * np.pi * 0.28 * np.arange(300) * repetition_time)[:, None]
     ours = filter_motion(data, repetition_time, kind, stop, order)
     np.testing.assert_allclose(ours, published(data, repetition_time, kind, *stop, order), atol=1e-12)
 
@@ -110,11 +102,8 @@ def test_displacement_is_the_sum_of_shifts_and_arcs():
     np.testing.assert_allclose(framewise_displacement(steps, 35.0)[1:], [0.1 + 35 * 0.02, 0.3 + 35 * 0.01])
 
 
-TIMES = np.arange(300) * 2.0
-
-
 def sines(*frequencies):
-    return np.column_stack([np.sin(2 * np.pi * frequency * TIMES + 1) for frequency in frequencies])
+    return np.sin(2 * np.pi * np.outer(np.arange(300) * 2.0, frequencies) + 1)
 
 
 def test_spectrum_integrates_to_the_variance_and_keeps_uncovered_columns():

@@ -158,12 +158,8 @@ def test_the_error_of_areas_within_sites_is_that_of_their_weighted_mean():
     np.testing.assert_allclose(scores_within(both, predicted, sites, "auc_error"), expected)
 
 
-@pytest.fixture(scope="module")
-def golden(shared):
-    return json.loads((shared / "golden" / "stats" / "stats_golden.json").read_text())
-
-
-def test_corrected_t_reproduces_the_documented_example(golden):
+def test_corrected_t_reproduces_the_documented_example(shared):
+    golden = json.loads((shared / "golden" / "stats" / "stats_golden.json").read_text())
     example, baycomp = golden["sklearn_example"], golden["baycomp"]
     result = corrected_resampled_t(example["diff"], example["n_train"], example["n_test"])
     one_sided = min(result.p_greater, result.p_less)

@@ -27,24 +27,6 @@ from fcpower_bids.transforms.stateless import (
 N_PARCELS = 7
 
 
-def draw_series(n_recordings=4, n_volumes=60, seed=0):
-    generator = np.random.default_rng(seed)
-    mixing = np.eye(N_PARCELS) + 0.3 * generator.standard_normal((N_PARCELS, N_PARCELS))
-    return generator.standard_normal((n_recordings, n_volumes, N_PARCELS)) @ mixing
-
-
-def recordings_for(transform, series):
-    return series if transform.needs == "series" else np.stack([pearson_connectivity(one) for one in series])
-
-
-def drop_parcel(recordings, needs, parcel):
-    recordings = recordings.copy()
-    recordings[:, :, parcel] = np.nan
-    if needs == "connectivity":
-        recordings[:, parcel] = np.nan
-    return recordings
-
-
 @pytest.fixture(params=TRANSFORMS)
 def transform(request):
     return TRANSFORMS[request.param]()
@@ -52,7 +34,10 @@ def transform(request):
 
 @pytest.fixture
 def recordings(transform):
-    return recordings_for(transform, draw_series())
+    rng = np.random.default_rng(0)
+    mixing = np.eye(N_PARCELS) + 0.3 * rng.standard_normal((N_PARCELS, N_PARCELS))
+    series = rng.standard_normal((4, 60, N_PARCELS)) @ mixing
+    return series if transform.needs == "series" else np.stack([pearson_connectivity(one) for one in series])
 
 
 def test_reordered_parcels_reorder_the_result(transform, recordings):
@@ -67,7 +52,10 @@ def test_reordered_parcels_reorder_the_result(transform, recordings):
 
 
 def test_uncovered_parcels_stay_missing_and_touch_nobody(transform, recordings):
-    holed = drop_parcel(recordings, transform.needs, 2)
+    holed = recordings.copy()
+    holed[:, :, 2] = np.nan
+    if transform.needs == "connectivity":
+        holed[:, 2] = np.nan
     kept = np.delete(np.arange(N_PARCELS), 2)
     without = recordings[:, :, kept] if transform.needs == "series" else recordings[:, kept][:, :, kept]
     result = replace(transform).fit_transform(holed)
