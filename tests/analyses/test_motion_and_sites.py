@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,17 +25,14 @@ UPPER = np.triu_indices(PARCELS, 1)
 SETTINGS = Settings(Path("bids"), Path("out"), "group").changed(preset="paper", representations=("fc", "fc_power"))
 
 
-def invent_cohort():
-    """Two noisy scans of each of twenty people."""
+def test_every_edge_is_what_scipy_finds_for_fc_and_for_its_power_and_distance_is_between_centroids():
+    """Of two noisy scans of each of twenty people; dependence on distance is Spearman's."""
     random = np.random.default_rng(0)
     fd = random.gamma(2.0, 0.1, size=40)
     edges = np.array([np.corrcoef(random.standard_normal((60, PARCELS)).T)[UPPER] for _ in fd])
     rows = [(f"sub-{row // 2:02d}", f"ses-{row % 2}", 120.0, motion, 1) for row, motion in enumerate(fd)]
-    return cohort_of(edges, rows, pd.DataFrame())
-
-
-def test_every_edge_is_what_scipy_finds_for_fc_and_for_its_power():
-    cohort = invent_cohort()
+    places = np.random.default_rng(2).uniform(-70, 70, (PARCELS, 3))
+    cohort = cohort_of(edges, rows, pd.DataFrame(), centroids=places)
     tables = analyse_qc_fc(cohort, SETTINGS)
     table = tables["qcfc"].frame
     people = sorted(set(cohort.scans["participant_id"]))
@@ -60,14 +56,8 @@ def test_every_edge_is_what_scipy_finds_for_fc_and_for_its_power():
         np.testing.assert_allclose(own["q"], stats.false_discovery_control(pooled), rtol=0.01)
         row = tables["qcfc_summary"].frame.set_index("representation").loc[name]
         assert row["p_all"] == (1 + ((null**2).mean(axis=1) >= (own["r"] ** 2).mean() - 1e-12).sum()) / 1001
-
-
-def test_distance_is_between_centroids_and_its_dependence_spearmans():
-    places = np.random.default_rng(2).uniform(-70, 70, (PARCELS, 3))
-    cohort = replace(invent_cohort(), centroids=places)
     np.testing.assert_allclose(edge_distances(cohort)[1], np.linalg.norm(places[0] - places[2]))
-    tables = analyse_qc_fc(cohort, SETTINGS)
-    own = tables["qcfc"].frame.query("representation == 'fc'")
+    own = table[table["representation"] == "fc"]
     expected = stats.spearmanr(own["r"].abs(), own["distance"]).statistic
     assert tables["qcfc_summary"].frame["distance_rho"][0] == pytest.approx(expected)
     assert "DistanceDependence" not in tables["qcfc_summary"].facts
