@@ -358,7 +358,7 @@ def test_one_atlas_needs_no_choice_and_several_do(tmp_path):
         assert "atlas-Toy_scale-6" in notes[0]
 
 
-def test_several_tasks_or_spaces_need_a_choice(tmp_path):
+def test_several_tasks_or_spaces_need_a_choice_and_two_versions_of_an_acquisition_are_not_runs(tmp_path):
     with pytest.raises(DatasetError, match=r"has no FC files .* Run the participant level"):
         selected_of(Settings(tmp_path, tmp_path, "group"))
     add(tmp_path, "sub-01", "sub-01_task-nback", "sub-02_space-MNI152NLin6Asym")
@@ -368,15 +368,9 @@ def test_several_tasks_or_spaces_need_a_choice(tmp_path):
     with pytest.raises(DatasetError, match=r"several tasks: nback \(1 recordings\), rest .*--task-id"):
         choose(tmp_path, **here)
     assert choose(tmp_path, **here, task_id=("nback",))[0] == ["sub-01_task-nback"]
-
-
-def test_two_versions_of_one_acquisition_are_not_two_runs(tmp_path):
-    add(tmp_path, "sub-01_res-1", "sub-01_res-2")
+    add(tmp_path / "versions", "sub-01_res-1", "sub-01_res-2")
     with pytest.raises(DatasetError, match=r"same acquisition and differ in res only"):
-        choose(tmp_path)
-
-
-FILES = [{"Atlas": {"Name": "atlas-Toy_scale-6", "Sha256": letter * 64}} for letter in "ab"]
+        choose(tmp_path / "versions")
 
 
 @pytest.mark.parametrize(
@@ -403,7 +397,10 @@ def test_recordings_of_other_exponents_or_another_cleaning_are_an_error(tmp_path
     [
         ([{"SoftwareVersion": number} for number in "12"], "versions: 1 (1 recordings), 2 (1 recordings)"),
         ([{"ConfigurationHash": number} for number in "12"], "settings: 1 (1 recordings), 2 (1 recordings)"),
-        (FILES, "made with 2 files of the atlas: aaaaaaaaaaaa (1 recordings), bbbbbbbbbbbb (1 recordings)"),
+        (
+            [{"Atlas": {"Sha256": letter * 64}} for letter in "ab"],
+            "made with 2 files of the atlas: aaaaaaaaaaaa (1 recordings), bbbbbbbbbbbb (1 recordings)",
+        ),
     ],
 )
 def test_recordings_of_other_versions_settings_or_files_of_the_atlas_are_noted(tmp_path, facts, words):
