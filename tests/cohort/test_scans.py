@@ -46,30 +46,27 @@ def test_a_table_that_is_no_connectome_is_told_and_the_others_are_read(tmp_path,
         read_edges(paths[:1], settings)
 
 
-LENGTHS = (30, 45, 70)
-
-
 def edges_of(series):
     return vectorise_edges(pearson_connectivity(series), weighted=False)
 
 
-def load(out):
-    settings = Settings(out, out, "group").changed(quiet=True)
-    found = list_connectomes(out)
-    edges = read_edges([one.path for one in found], settings)
-    scans, rows = group_scans([Run(one, read_quality(one), place) for place, one in enumerate(found)])
-    return scans, rows, edges
+def scans_of(out):
+    """Scans, and what is said of recordings that are left out."""
+    return group_scans([Run(one, read_quality(one), i) for i, one in enumerate(list_connectomes(out))])
 
 
 def test_runs_are_put_end_to_end_and_added_up(tmp_path):
-    series = [series_of(i, volumes) for i, volumes in enumerate(LENGTHS)]
+    lengths = (30, 45, 70)
+    series = [series_of(i, volumes) for i, volumes in enumerate(lengths)]
     for number, one in enumerate(series):
         add_output(tmp_path, f"sub-01_run-{number + 1}", one, mean_fd=0.1 * number, degrees_of_freedom=10.0 + number)
     for number, missing in enumerate(((2,), ())):
         add_output(tmp_path, f"sub-02_run-{number + 1}", series_of(number, missing=missing))
-    scans, _, edges = load(tmp_path)
+    paths = [one.path for one in list_connectomes(tmp_path)]
+    edges = read_edges(paths, Settings(tmp_path, tmp_path, "group").changed(quiet=True))
+    scans, _ = scans_of(tmp_path)
     table = tabulate_scans(scans)
-    assert table["seconds"].tolist() == [2.0 * sum(LENGTHS), 160.0]
+    assert table["seconds"].tolist() == [2.0 * sum(lengths), 160.0]
     assert table["n_runs"].tolist() == [3, 2]
     assert table["mean_fd"][0] == pytest.approx((0.1 * 45 + 0.2 * 70) / 145)
     whole = np.vstack([(one - one.mean(axis=0)) / one.std(axis=0, ddof=1) for one in series])
@@ -78,8 +75,8 @@ def test_runs_are_put_end_to_end_and_added_up(tmp_path):
     assert lost.sum() == P - 1, "a parcel that one run lacks is missing in the scan"
     quality = next((tmp_path / "sub-01").rglob("*run-2*_qc.tsv"))
     write_table(quality, read_table(quality).assign(kept_volumes="n/a"))
-    scans, _, edges = load(tmp_path)
-    expected = np.average([edges_of(one) for one in series], axis=0, weights=LENGTHS)
+    scans, _ = scans_of(tmp_path)
+    expected = np.average([edges_of(one) for one in series], axis=0, weights=lengths)
     np.testing.assert_allclose(combine_edges(scans[0], edges), expected, rtol=0, atol=1e-15)
 
 
@@ -89,14 +86,10 @@ def test_runs_of_different_repetition_times_are_left_out(tmp_path):
     add_output(tmp_path, "sub-02", series_of(2))
     quality = next(path.parent.glob("*run-2*_qc.tsv"))
     quality.write_text(quality.read_text().replace("\t80\t", "\t28.8\t"))
-    scans, rows, _ = load(tmp_path)
+    scans, rows = scans_of(tmp_path)
     assert [scan[0].connectome.participant for scan in scans] == ["sub-02"]
     assert "repetition times 0.72 s, 2 s" in rows[0].reason
     assert scans[0][0].quality.repetition_time == 2.0
-
-
-def scans_of(out):
-    return group_scans([Run(one, read_quality(one), i) for i, one in enumerate(list_connectomes(out))])[0]
 
 
 @pytest.fixture
@@ -112,7 +105,7 @@ def test_embeddings_are_averaged_over_runs_and_missing_where_there_is_none_of_th
     add_embedding(out, "sub-01_run-1", np.array([1.0, 2.0]))
     add_embedding(out, "sub-01_run-2", np.array([3.0, 6.0]), NuisanceStrategy="24P", weights="elsewhere")
     add_embedding(out, "sub-03", np.array([1.0, 2.0]), NuisanceStrategy="36P")
-    embeddings, rows, _ = read_embeddings(scans_of(out))
+    embeddings, rows, _ = read_embeddings(scans_of(out)[0])
     np.testing.assert_array_equal(embeddings["fbert1m"], [[2.0, 4.0], [np.nan, np.nan], [np.nan, np.nan]])
     reasons = {(row.participant_id, row.what): row.reason for row in rows}
     assert reasons.keys() == {("sub-02", "value"), ("sub-03", "value")}
@@ -132,18 +125,18 @@ def test_embeddings_that_cannot_be_compared_are_an_error(out, vector, facts, wor
     add_embedding(out, "sub-01_run-1", np.array([1.0, 2.0]))
     add_embedding(out, "sub-02", np.array(vector), **facts)
     with pytest.raises(DatasetError, match=words):
-        read_embeddings(scans_of(out))
+        read_embeddings(scans_of(out)[0])
 
 
 def test_series_are_read_when_asked_for_with_the_parcels_asked_for(out):
     wanted = (PARCELS[4], PARCELS[0])
-    functions, notes = cohort_scans.series_of(scans_of(out), wanted)
+    functions, notes = cohort_scans.series_of(scans_of(out)[0], wanted)
     assert notes == []
     runs = pickle.loads(pickle.dumps(functions[0]))()  # noqa: S301  (other processes get them)
     for number, run in enumerate(runs):
         np.testing.assert_array_equal(run, series_of(number)[:, [4, 0]])
     with pytest.raises(DatasetError, match="no parcel LH_z"):
-        cohort_scans.series_of(scans_of(out), ("LH_z",))[0][0]()
+        cohort_scans.series_of(scans_of(out)[0], ("LH_z",))[0][0]()
 
 
 def test_places_come_from_the_copy_of_the_atlas(tmp_path):
