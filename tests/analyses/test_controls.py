@@ -155,22 +155,19 @@ def test_rbf_kernel_at_the_median_distance():
 
 
 @pytest.fixture(scope="module")
-def few():
-    return weak_mode_cohort(n_people=40, n_parcels=12)
-
-
-@pytest.fixture(scope="module")
-def learning(few):
-    """Eigenvalues and eigenvectors, bins of the eigenvalues, and the kernels of bins."""
+def learning():
+    """Eigenvalues and eigenvectors, bins of the eigenvalues, the kernels of bins, and a target."""
+    few = weak_mode_cohort(n_people=40, n_parcels=12)
     matrices = rebuild_matrix(few.edges, diagonal=1.0, weighted=False)
     values, vectors = zip(*map(eigendecompose, matrices), strict=True)
     values, vectors = np.stack(values), np.stack(vectors)
     bins = bin_eigenvalues(values, 6, TOLERANCE)
-    return values, vectors, bins, filter_grams(lambda: vectors, bin_weights(values, bins, 1.0, TOLERANCE))
+    grams = filter_grams(lambda: vectors, bin_weights(values, bins, 1.0, TOLERANCE))
+    return values, vectors, bins, grams, few.phenotypes["weak"].to_numpy()
 
 
 def test_with_corrections_it_is_the_kernel_of_the_filtered_connectomes(learning):
-    values, vectors, bins, grams = learning
+    values, vectors, bins, grams, _ = learning
     theta = np.random.default_rng(0).standard_normal(6)
     weights = values * np.exp(theta[bins.members])
     filtered = (vectors * weights[:, None, :]) @ vectors.swapaxes(1, 2)
@@ -180,9 +177,8 @@ def test_with_corrections_it_is_the_kernel_of_the_filtered_connectomes(learning)
 
 
 @pytest.mark.parametrize("form", [BinnedFilter, NetworkFilter])
-def test_a_filter_learned_from_raw_fc_lifts_the_modes_that_carry_the_target(few, learning, form):
-    bins, grams = learning[2:]
-    target = few.phenotypes["weak"].to_numpy()
+def test_a_filter_learned_from_raw_fc_lifts_the_modes_that_carry_the_target(learning, form):
+    bins, grams, target = learning[2:]
     inner = np.array_split(np.arange(40), 4)
     theta = learn_filter(grams, form(bins), target, inner)
     kernels = [torch.from_numpy(grams.kernel(np.exp(each))) for each in (np.zeros(6), theta)]
