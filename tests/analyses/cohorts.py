@@ -89,7 +89,11 @@ def weak_mode_cohort(n_people=90, n_parcels=16, n_volumes=0, seed=0):
     basis = ortho_group.rvs(n_parcels, random_state=seed)
     weak = rng.standard_normal(n_people)
     connectomes = np.stack([_draw(rng, basis, angle) for angle in 0.35 * weak])
-    series = [_series_of(rng, each, n_volumes) for each in connectomes] if n_volumes else ()
+    series = []
+    for connectome in connectomes if n_volumes else ():
+        white = rng.standard_normal((n_volumes, n_parcels))
+        white = np.linalg.qr(white - white.mean(axis=0))[0]
+        series.append(white @ np.linalg.cholesky(connectome).T)
     return one_scan_each(connectomes, {"weak": weak, "noise": rng.standard_normal(n_people)}, series)
 
 
@@ -104,9 +108,3 @@ def _draw(rng, basis, angle):
     correlation = covariance * np.outer(scale, scale)
     np.fill_diagonal(correlation, 1.0)
     return correlation
-
-
-def _series_of(rng, connectome, n_volumes):
-    white = rng.standard_normal((n_volumes, len(connectome)))
-    white = np.linalg.qr(white - white.mean(axis=0))[0]
-    return white @ np.linalg.cholesky(connectome).T

@@ -18,7 +18,6 @@ from fcpower_bids.core.scores import CONTINUOUS_SCORES
 from fcpower_bids.core.targets import remove_covariates
 
 pytestmark = pytest.mark.shared
-SEEDS = (1, 2, 3)
 NAMES = ("corr", "COD", "predictive_COD", "MAE", "MAE_norm", "MSE", "MSE_norm")
 
 
@@ -42,7 +41,7 @@ def example(shared):
     return read_example(shared / "golden" / "cbig_krr")
 
 
-@pytest.fixture(params=SEEDS)
+@pytest.fixture(params=(1, 2, 3))
 def seed(request):
     return request.param
 
