@@ -42,13 +42,10 @@ EDGES = np.triu_indices(6, 1)
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """Facts of a model, its table and pages of new people, and where all of it is."""
+    """Facts of a model, and where it and new people are."""
     root = make_cohort(tmp_path_factory.mktemp("numbers"), 0.8, people=PEOPLE, seed=4, new=NEW)
     assert group(root, permutations=20) == 0
-    (model,) = models(root)
-    assert main(["predict", str(model), str(root / "new"), "--phenotypes", str(root / "truth.tsv")]) == 0
-    table = read_table(root / "new" / "group" / "predicted" / "target-age-fc.tsv").set_index("participant_id")
-    return json.loads((model / "model.json").read_text()), table, root
+    return json.loads((models(root)[0] / "model.json").read_text()), root
 
 
 def scans_in(folder) -> pd.DataFrame:
@@ -61,7 +58,7 @@ def scans_in(folder) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def held_out(found):
     """Known and predicted ages of the training people, each of three folds predicted from the others."""
-    facts, _, root = found
+    facts, root = found
     people = pd.read_csv(root / "bids" / "participants.tsv", sep="\t").set_index("participant_id").sort_index()
     edges = scans_in(root / "out").loc[people.index]
     people["fold"] = deal_families(np.arange(PEOPLE), 3, np.random.default_rng(0))
@@ -93,7 +90,7 @@ def test_the_interval_is_that_of_the_residuals_and_measured_without_each_fold(fo
 
 
 def test_skill_is_measured_against_the_guess(found, held_out):
-    facts, _, root = found
+    facts, root = found
     skill, guess = facts["Skill"], held_out["guess"] - held_out["age"]
     assert skill["Error"] == pytest.approx(np.sqrt((held_out["error"] ** 2).mean()), rel=1e-4)
     assert skill["ErrorOfGuess"] == pytest.approx(np.sqrt((guess**2).mean()), rel=1e-6)
@@ -282,7 +279,7 @@ def columns_of(folder: Path) -> dict[str, list]:
 
 
 def test_the_only_list_that_is_as_long_as_the_cohort_is_that_of_digests(found, tmp_path):
-    root = found[2]
+    root = found[1]
     folder = shutil.copytree(models(root)[0], tmp_path / "model")
     columns = columns_of(folder)
     assert [name for name, values in columns.items() if len(values) >= PEOPLE] == ["card/TrainingScans"]
@@ -294,9 +291,9 @@ def test_the_only_list_that_is_as_long_as_the_cohort_is_that_of_digests(found, t
 
 
 def test_two_models_of_one_name_are_refused_before_anything_is_written(found, tmp_path, capsys):
-    root = found[2]
+    root = found[1]
     (model,) = models(root)
-    there = shutil.copytree(root / "new", tmp_path / "out", ignore=shutil.ignore_patterns("predicted", "*_target-*"))
+    there = shutil.copytree(root / "new", tmp_path / "out")
     other = shutil.copytree(model, tmp_path / "other" / model.name)
     for named in ([model, other], [model, model], [model, f"{other}/"]):
         assert main(["predict", *map(str, named), str(there)]) == 2
