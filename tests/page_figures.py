@@ -101,15 +101,6 @@ def unchecked_figures(path: Path) -> list[str]:
     return left
 
 
-def links_that_lead_somewhere(opened: Any, page: Path) -> tuple[set[str], set[str]]:
-    """Links within a page in a browser, and to files beside it; each place must be there."""
-    links = set(opened.evaluate("[...document.querySelectorAll('a')].map((one) => one.getAttribute('href'))"))
-    inside = {link for link in links if link.startswith("#")}
-    assert opened.evaluate(f"{json.dumps(sorted(inside))}.every((link) => document.getElementById(link.slice(1)))")
-    assert [link for link in links - inside if not (page.parent / link).is_file()] == []
-    return inside, links - inside
-
-
 def check_in_browser(opened: Any, page: Path, images: int, words: int = 30) -> tuple[set[str], set[str]]:
     """Check a page that is open: silent, complete, no wider than a laptop; return its links (within, to files)."""
     assert opened.messages == []
@@ -120,4 +111,8 @@ def check_in_browser(opened: Any, page: Path, images: int, words: int = 30) -> t
     assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     wide = "[...document.querySelectorAll('.scroll')].filter((one) => one.scrollWidth > one.clientWidth)"
     assert opened.evaluate(f"{wide}.every((one) => one.tabIndex === 0)")
-    return links_that_lead_somewhere(opened, page)
+    links = set(opened.evaluate("[...document.querySelectorAll('a')].map((one) => one.getAttribute('href'))"))
+    inside = {link for link in links if link.startswith("#")}
+    assert opened.evaluate(f"{json.dumps(sorted(inside))}.every((link) => document.getElementById(link.slice(1)))")
+    assert [link for link in links - inside if not (page.parent / link).is_file()] == []
+    return inside, links - inside
