@@ -12,9 +12,10 @@ from scipy.io import savemat
 
 import fcpower_bids
 from fcpower_bids.outputs.group import digest_cohort
-from tests.cases.cohorts import LABELS, P, T, files, run, series_of, table, write_list, write_people
+from tests.cases.cohorts import LABELS, P, T, run, series_of, table, write_list, write_people
 from tests.elsewhere.sources import described, read_connectome
 from tests.elsewhere.sources import table as write_table
+from tests.running import contents
 
 CHECK = ("--analyses", "check", "--min-time", "0", "--nprocs", "1")
 PREDICT = ("--analyses", "prediction", "--folds", "3", "--repeats", "1", "--permutations", "0", "--min-time", "0")
@@ -43,11 +44,11 @@ def test_a_second_source_of_the_same_labels_replaces_nothing(kind, tmp_path):
     now, before = SECOND[kind]
     if before:
         assert run(tmp_path / "bids", tmp_path / "out", "group", "-d", *names_of(before, tmp_path), *CHECK).code == 0
-    there = files(tmp_path / "out")
+    there = contents(tmp_path / "out")
     found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", *names_of(now, tmp_path), *CHECK)
     assert found.code == 2
     assert "-d one=OUT1 two=OUT2" in found.err
-    assert files(tmp_path / "out") == there
+    assert contents(tmp_path / "out") == there
     if before:
         words = ("-d", *names_of(now, tmp_path), *CHECK, "--replace")
         assert run(tmp_path / "bids", tmp_path / "out", "group", *words).code == 0
@@ -92,14 +93,14 @@ def test_a_stored_series_that_is_damaged_costs_its_scan_alone_and_comes_back_wit
 @pytest.mark.parametrize("stopped", ["before its status", "while writing"])
 def test_a_stopped_import_goes_on(stopped, imported, tmp_path):
     words, stored = imported
-    before = files(tmp_path / "out")
+    before = contents(tmp_path / "out")
     (tmp_path / "out" / "logs" / "status" / "sub-003_task-rest.json").unlink()
     if stopped == "while writing":
         next(stored.parent.glob("*_desc-fcpower_qc.json")).unlink()
         stored.with_name(f".{stored.name}.0123456789abcdef.part").write_bytes(b"half")
     found = run(*words)
     assert found.code == 0, found.err
-    assert files(tmp_path / "out").keys() == before.keys()
+    assert contents(tmp_path / "out").keys() == before.keys()
     assert len(people(tmp_path / "out")) == 6
 
 
@@ -152,11 +153,11 @@ def test_scanners_of_one_name_at_two_sites_are_not_one_site(tmp_path):
 
 def test_output_folders_are_sites_and_a_person_is_a_label_at_a_site(sites, tmp_path):
     (tmp_path / "bids").mkdir()
-    before = files(sites)
+    before = contents(sites)
     words = ("group", "-d", f"one={sites}/one/out", f"two={sites}/two/out", *PREDICT, "--targets", "score")
     found = run(tmp_path / "bids", tmp_path / "out", *words)
     assert found.code == 0, found.err
-    assert files(sites) == before, "what is read is not touched"
+    assert contents(sites) == before, "what is read is not touched"
     assert people(tmp_path / "out") == sorted(
         [f"sub-one+{label}" for label in LABELS[:20]] + [f"sub-two+{label}" for label in LABELS[:12]]
     )

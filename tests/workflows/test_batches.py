@@ -84,21 +84,18 @@ def files_of(found: Finished) -> dict[str, bytes]:
 def wait_for(condition, what: str):
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
-        found = condition()
-        if found:
-            return found
+        if condition():
+            return
         time.sleep(0.02)
-    return pytest.fail(f"{what} did not happen within {PATIENCE} s")
+    pytest.fail(f"{what} did not happen within {PATIENCE} s")
 
 
 def wait_for_the_victim(output: Path) -> None:
     """Until its first step begins."""
-
-    def begins() -> bool:
-        status = read_status(output, VICTIM)
-        return status is not None and (status.state, status.stage) == ("running", "parcellate")
-
-    wait_for(begins, "the beginning of the victim")
+    begun = ("running", "parcellate")
+    wait_for(
+        lambda: (at := read_status(output, VICTIM)) and (at.state, at.stage) == begun, "the beginning of the victim"
+    )
 
 
 def workers(process: int) -> list[int]:

@@ -187,10 +187,6 @@ def test_a_second_run_waits_for_the_first_and_keeps_its_tables(lines, settings, 
     assert not (settings.output_dir / "logs" / "locks").exists()
 
 
-QUICKLY = {"folds": 3, "inner_folds": 2, "repeats": 1, "quiet": True, "targets": ("age",), "nprocs": 1}
-QUICKLY |= {"permutations": 5}
-
-
 @pytest.fixture
 def two_atlases(tmp_path):
     """Eight people with two sessions under two atlases, and an embedding."""
@@ -201,7 +197,7 @@ def two_atlases(tmp_path):
             add_output(made.output_dir, name, series_of(seed + 7), atlas=other_atlas())
             facts = {"n_parameters": 42, "n_parcels": 6, "parcellation": "Toy"}
             add_embedding(made.output_dir, name, series_of(seed)[:3, 0], **facts)
-    return made.changed(**QUICKLY)
+    return made.changed(**CHOICES, quiet=True)
 
 
 def test_one_cohort_per_atlas_where_an_analysis_compares_them(two_atlases):
