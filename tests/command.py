@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,7 +34,7 @@ def in_file(words: Sequence[object]) -> list[str]:
         moved[name] = [*moved.get(name, []), *typed] if option.is_list else True if kind is bool else typed[0]
     if not moved:
         return rest
-    lines = [f"{name} = {_toml(value)}" for name, value in moved.items()]
+    lines = [f"{name} = {json.dumps(value)}" for name, value in moved.items()]
     flag = next((flag for flag in ("-c", "--config-file") if flag in rest), "")
     if flag:
         place = rest.index(flag)
@@ -43,18 +44,6 @@ def in_file(words: Sequence[object]) -> list[str]:
     path = Path(tempfile.mkdtemp()) / "choices.toml"
     path.write_text("\n".join(lines) + "\n")
     return [*rest, "--config-file", str(path)]
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
-    return (
-        str(value).lower()
-        if isinstance(value, bool)
-        else repr(value)
-        if isinstance(value, (int, float))
-        else f'"{value}"'
-    )
 
 
 ANY_SKILL = "--any-skill"

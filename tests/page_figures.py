@@ -66,7 +66,7 @@ class Figure:
 
 
 def figures_of(path: Path) -> Iterator[Figure]:
-    """Yield the figures of a page; what stands in its words too is left to the catalogue of sentences."""
+    """Yield the figures of a page; what its words say too, with a title or not, is left to the other tests."""
     page = path.read_text(encoding="utf-8")
     visible = re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", "", page)))
     for panel in PANEL.findall(page):
@@ -79,13 +79,8 @@ def figures_of(path: Path) -> Iterator[Figure]:
             for one in links
         ]
         heading = re.sub(r"<[^>]+>", "", re.search(r"<(h\d|summary)>(.*?)</\1>", panel)[2])
-        yield Figure(heading, [one for one in said if not _in_words(one, visible)], tables)
-
-
-def _in_words(said: str, visible: str) -> bool:
-    """Whether a page has a text in its words too, with or without its title."""
-    tail = said.partition(": ")[2]
-    return said in visible or bool(tail and tail in visible)
+        said = [one for one in said if not any(each and each in visible for each in (one, one.partition(": ")[2]))]
+        yield Figure(heading, said, tables)
 
 
 def unchecked_figures(path: Path) -> list[str]:
@@ -101,15 +96,6 @@ def unchecked_figures(path: Path) -> list[str]:
     return left
 
 
-def links_that_lead_somewhere(opened: Any, page: Path) -> tuple[set[str], set[str]]:
-    """Links within a page in a browser, and to files beside it; each place must be there."""
-    links = set(opened.evaluate("[...document.querySelectorAll('a')].map((one) => one.getAttribute('href'))"))
-    inside = {link for link in links if link.startswith("#")}
-    assert opened.evaluate(f"{json.dumps(sorted(inside))}.every((link) => document.getElementById(link.slice(1)))")
-    assert [link for link in links - inside if not (page.parent / link).is_file()] == []
-    return inside, links - inside
-
-
 def check_in_browser(opened: Any, page: Path, images: int, words: int = 30) -> tuple[set[str], set[str]]:
     """Check a page that is open: silent, complete, no wider than a laptop; return its links (within, to files)."""
     assert opened.messages == []
@@ -120,4 +106,8 @@ def check_in_browser(opened: Any, page: Path, images: int, words: int = 30) -> t
     assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     wide = "[...document.querySelectorAll('.scroll')].filter((one) => one.scrollWidth > one.clientWidth)"
     assert opened.evaluate(f"{wide}.every((one) => one.tabIndex === 0)")
-    return links_that_lead_somewhere(opened, page)
+    links = set(opened.evaluate("[...document.querySelectorAll('a')].map((one) => one.getAttribute('href'))"))
+    inside = {link for link in links if link.startswith("#")}
+    assert opened.evaluate(f"{json.dumps(sorted(inside))}.every((link) => document.getElementById(link.slice(1)))")
+    assert [link for link in links - inside if not (page.parent / link).is_file()] == []
+    return inside, links - inside

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import io
 import os
 import re
@@ -23,6 +22,7 @@ PLAIN = ("--strategy", "none", "--high-pass", "0", "--low-pass", "0", "--fd-thre
 
 LINKS = "dataset_description.json"
 """Its links to the inputs are relative, so they differ between outputs in different places."""
+NUMBER = re.compile(r"[+-](\d+\.?\d*(e[+-]?\d+)?|inf|nan)", re.IGNORECASE)
 FOOT = re.compile(rb"<footer>.*?</footer>")
 PATIENCE = 500
 """Seconds that anything may take before it counts as hung: more than a busy machine needs, less than a test has."""
@@ -103,22 +103,10 @@ def run_group(bids_dir: Path, output: Path, *options: object) -> int:
     return main([str(bids_dir), str(output), "group", *map(str, options)])
 
 
-def cells(folder):
-    """Every cell of every table, with its file."""
+def run_by_spreadsheet(folder: Path) -> list[str]:
+    """Cells of tables that begin as formulas do, and are no numbers."""
+    found = []
     for path in folder.rglob("*.tsv"):
-        for row in csv.reader(path.open(encoding="utf-8"), delimiter="\t", quoting=csv.QUOTE_NONE):
-            for cell in row:
-                yield path.name, cell
-
-
-def is_number(text: str) -> bool:
-    try:
-        return bool(float(text)) or True
-    except ValueError:
-        return False
-
-
-def run_by_spreadsheet(folder) -> list:
-    return [
-        (name, cell) for name, cell in cells(folder) if cell[:1] in "=+-@" and len(cell) > 1 and not is_number(cell)
-    ]
+        cells = re.split(r"[\t\n]", path.read_text(encoding="utf-8"))
+        found += [cell for cell in cells if re.match("[=+@-].", cell) and not NUMBER.fullmatch(cell)]
+    return found

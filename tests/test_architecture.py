@@ -52,8 +52,6 @@ def test_recordings_and_their_pages_need_no_plotting_and_no_pybids():
 
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
-
-
 SOURCES = {path: path.read_text(encoding="utf-8") for path in MODULES}
 TREES = {path: ast.parse(text) for path, text in SOURCES.items()}
 

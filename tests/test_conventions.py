@@ -19,7 +19,7 @@ from fcpower_bids.outputs.tables import read_matrix
 from tests.core.test_series import published
 from tests.running import run_app
 
-FC, SERIES, OUTLIERS = "stat-pearsoncorrelation_relmat.tsv", "timeseries.tsv", "desc-confounds_outliers.tsv"
+FC, OUTLIERS = "stat-pearsoncorrelation_relmat.tsv", "desc-confounds_outliers.tsv"
 T, TR = 120, 2.5
 MOVED = [0, 1, 40, 41, 70, 119]
 """Censored volumes: at both ends, two in a row; none but the ends is the mirror image of another."""

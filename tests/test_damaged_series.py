@@ -16,6 +16,8 @@ import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.demo.signals import load_head
+from fcpower_bids.imaging.atlas import builtin_atlas
+from fcpower_bids.outputs.status import file_state
 from tests.planting.damages import Files, damage_people
 from tests.running import run_app
 
@@ -186,8 +188,6 @@ def test_what_is_left_out_does_not_change_the_rest(damaged):
 
 @pytest.mark.parametrize("flipped", [False, True])
 def test_a_damaged_or_flipped_atlas_is_refused(exact_demo, tmp_path, flipped):
-    from fcpower_bids.imaging.atlas import builtin_atlas
-
     atlas = builtin_atlas("MNI152NLin2009cAsym", tmp_path / "cache")
     image = tmp_path / "tpl-MNI152NLin2009cAsym_atlas-mine_dseg.nii.gz"
     shutil.copyfile(
@@ -210,8 +210,6 @@ def test_a_damaged_or_flipped_atlas_is_refused(exact_demo, tmp_path, flipped):
 
 
 def test_another_content_of_the_same_size_and_time_is_another_fingerprint(tmp_path):
-    from fcpower_bids.outputs.status import file_state
-
     path = tmp_path / "x.nii.gz"
     states = set()
     for content in (b"a" * 100, b"b" * 100):

@@ -139,7 +139,6 @@ def test_cifti_gives_what_nifti_gives(exact_demo, exact_run, tmp_path):
 
 
 ATLAS = ("--atlas", "builtin")
-SPACE = "MNI152NLin2009cAsym"
 VALIDATOR = Path(sys.executable).with_name("bids-validator-deno")
 
 

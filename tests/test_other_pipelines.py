@@ -11,8 +11,8 @@ import pytest
 from nibabel.cifti2 import ParcelsAxis, SeriesAxis
 
 from fcpower_bids.outputs.tables import read_matrix
-from tests.planting.pipelines import hcp_surface, hcp_volumes, make_surface, make_volumes
-from tests.planting.surfaces import TR, labels_of, make_surface_dataset, save_dlabel
+from tests.planting.pipelines import hcp_surface, hcp_volumes, make_volumes
+from tests.planting.surfaces import TR, labels_of, make_motion, make_surface_dataset, save_dlabel
 from tests.running import PLAIN, Finished, run_app
 
 FC, OUTLIERS = "stat-pearsoncorrelation_relmat.tsv", "desc-confounds_outliers.tsv"
@@ -52,7 +52,7 @@ def test_hcp_volumes(volumes, tmp_path):
 
 
 def test_hcp_surfaces_are_read_as_fix_left_them(tmp_path):
-    data, motion = make_surface(tmp_path / "fmriprep")
+    data, motion = make_surface_dataset(tmp_path / "fmriprep"), make_motion(120)
     hcp_surface(tmp_path / "in", data, motion)
     hcp_surface(tmp_path / "in", data[:, ::-1], motion, "_Atlas_MSMAll")
     hcp_surface(tmp_path / "in", data[:, ::-1], motion, "_Atlas_hp2000_clean")
@@ -101,11 +101,6 @@ def atlases(tmp_path, monkeypatch):
     return pack, xcpd, tmp_path / "CBIG"
 
 
-def expected_fc(data: np.ndarray, n_parcels: int) -> np.ndarray:
-    labels = labels_of(n_parcels)
-    return np.corrcoef(np.stack([data[:, labels == k].mean(axis=1) for k in range(1, n_parcels + 1)]))
-
-
 def test_fslr_alone_runs_with_names_from_folders(atlases, tmp_path):
     data = make_surface_dataset(tmp_path / "in")
     names = ("4S156Parcels", "Schaefer400", "TianS3")
@@ -117,7 +112,8 @@ def test_fslr_alone_runs_with_names_from_folders(atlases, tmp_path):
         ("atlas-TianS3", 3, "HIP-rh"),
     ):
         fc, columns = read_matrix(found.file("sub-01", f"{entities}_den-91k_stat-pearsoncorrelation_relmat.tsv"))
-        np.testing.assert_allclose(fc, expected_fc(data, parcels), atol=1e-6)
+        means = [data[:, labels_of(parcels) == label].mean(axis=1) for label in range(1, parcels + 1)]
+        np.testing.assert_allclose(fc, np.corrcoef(means), atol=1e-6)
         assert columns[0] == first
     (table,) = found.files("*atlas-4S156Parcels_dseg.tsv")
     assert set(pd.read_csv(table, sep="\t")["network"]) == {"Vis"}

@@ -126,11 +126,11 @@ def test_a_signal_is_no_success_under_any_executor(tmp_path):
     (tmp_path / "program.py").write_text(SIGNALLED)
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         kinds = (("", "1"), ("", "2"), (cluster.scheduler_address, "1"))
-        started = [
-            (number, start_program(tmp_path, *kind, f"work_{number}_{place}"))
-            for number in (signal.SIGINT, signal.SIGTERM)
-            for place, kind in enumerate(kinds)
-        ]
+        how, started = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path}, []
+        for number in (signal.SIGINT, signal.SIGTERM):
+            for place, kind in enumerate(kinds):
+                command = [sys.executable, "program.py", *kind, f"work_{number}_{place}"]
+                started.append((number, subprocess.Popen(command, **how)))
         for _, process in started:
             assert process.stdout.readline() == "started\n"
         time.sleep(1)
@@ -139,11 +139,6 @@ def test_a_signal_is_no_success_under_any_executor(tmp_path):
         for _, process in started:
             _, said = process.communicate(timeout=60)
             assert process.returncode == 130, said
-
-
-def start_program(folder, *options):
-    command = [sys.executable, "program.py", *options]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
 
 
 def test_a_library_that_ends_the_program_is_no_success(monkeypatch, tmp_path, capsys):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 
@@ -35,15 +33,6 @@ def shape_slip(*arguments, **options):
     return np.ones((3, 4)) @ np.ones((3, 4))
 
 
-@dataclass(frozen=True)
-class Slip:
-    """Where it is planted, what it is, and the name of the error in the traceback."""
-
-    target: str
-    slip: object
-    error: str
-
-
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     folder = tmp_path_factory.mktemp("slips")
@@ -52,26 +41,29 @@ def demo(tmp_path_factory):
     return folder
 
 
+# Where a mistake is planted, what it is, and the name of the error in the traceback.
 STEPS = {
-    "parcellation": Slip("fcpower_bids.interfaces.nodes.parcellate", raising(KeyError("label")), "KeyError"),
-    "cleaning": Slip("fcpower_bids.imaging.cleaning.clean_series", shape_slip, "ValueError"),
-    "shape of FC": Slip(
-        "fcpower_bids.transforms.connectomes.pearson_connectivity", lambda series: np.ones((3, 4)), "ValueError"
+    "parcellation": ("fcpower_bids.interfaces.nodes.parcellate", raising(KeyError("label")), "KeyError"),
+    "cleaning": ("fcpower_bids.imaging.cleaning.clean_series", shape_slip, "ValueError"),
+    "shape of FC": (
+        "fcpower_bids.transforms.connectomes.pearson_connectivity",
+        lambda series: np.ones((3, 4)),
+        "ValueError",
     ),
 }
 
 
 @pytest.mark.parametrize("place", STEPS)
 def test_a_slip_in_a_step_fails_the_recording_and_is_called_ours(demo, tmp_path, monkeypatch, place):
-    one = STEPS[place]
-    monkeypatch.setattr(one.target, one.slip)
+    target, slip, error = STEPS[place]
+    monkeypatch.setattr(target, slip)
     found = run_app(demo / "in", tmp_path / "out", *IN_PROCESS, "--use-plugin", demo / "plugin.yml")
     assert found.code == 5
     ((name, state),) = found.states().items()
     assert state == "failed"
     assert found.reason(name).startswith("Internal error, please report it with logs/crashes/")
     traced = found.output / found.reason(name).split(" with ")[1].split(" (")[0]
-    assert one.error in traced.read_text()
+    assert error in traced.read_text()
     assert not list(found.output.rglob("*relmat.tsv"))
 
 
@@ -88,21 +80,21 @@ def in_this_process(function, calls, *_how):
 
 
 PAGES = {
-    "brain": Slip("fcpower_bids.reports.panels.draw_brain", raising(IndexError("slice 7")), "IndexError"),
-    "verdict": Slip("fcpower_bids.reports.person.judge", raising(AttributeError("no row")), "AttributeError"),
+    "brain": ("fcpower_bids.reports.panels.draw_brain", raising(IndexError("slice 7")), "IndexError"),
+    "verdict": ("fcpower_bids.reports.person.judge", raising(AttributeError("no row")), "AttributeError"),
 }
 
 
 @pytest.mark.parametrize("place", PAGES)
 def test_a_slip_on_a_page_of_a_participant_is_said_and_fails_the_command(demo, processed, monkeypatch, place):
-    one = PAGES[place]
-    monkeypatch.setattr(one.target, one.slip)
+    target, slip, error = PAGES[place]
+    monkeypatch.setattr(target, slip)
     monkeypatch.setattr("fcpower_bids.workflows.participant.run_calls", in_this_process)
     found = run_app(demo / "in", processed, *IN_PROCESS, "--reports-only")
     assert found.code == 4
     assert "Internal error, please report it with logs/crashes/sub-01" in found.err
     assert set(found.states().values()) == {"done"}
-    assert any(one.error in path.read_text() for path in (processed / "logs" / "crashes").glob("sub-01*.txt"))
+    assert any(error in path.read_text() for path in (processed / "logs" / "crashes").glob("sub-01*.txt"))
 
 
 @pytest.fixture(scope="module")
@@ -117,15 +109,15 @@ def run_group(cohort, capsys, *options) -> tuple[int, str]:
 
 
 ANALYSES = {
-    "prediction": Slip("fcpower_bids.core.nested.selection_scores", shape_slip, "ValueError"),
-    "qc_fc": Slip("fcpower_bids.analyses.qc_fc.edge_distances", raising(TypeError("NoneType")), "TypeError"),
+    "prediction": ("fcpower_bids.core.nested.selection_scores", shape_slip, "ValueError"),
+    "qc_fc": ("fcpower_bids.analyses.qc_fc.edge_distances", raising(TypeError("NoneType")), "TypeError"),
 }
 
 
 @pytest.mark.parametrize("place", ANALYSES)
 def test_a_slip_in_an_analysis_is_not_left_out_and_the_others_are_done(cohort, capsys, monkeypatch, place):
-    one = ANALYSES[place]
-    monkeypatch.setattr(one.target, one.slip)
+    target, slip, error = ANALYSES[place]
+    monkeypatch.setattr(target, slip)
     folder = cohort.output_dir / "group"
     (folder / "analyses.json").unlink(missing_ok=True)
     code, err = run_group(cohort, capsys)
@@ -135,7 +127,7 @@ def test_a_slip_in_an_analysis_is_not_left_out_and_the_others_are_done(cohort, c
     assert table.loc[place, "reason"].startswith(
         f"Internal error, please report it with logs/crashes/group_{place}.txt"
     )
-    assert one.error in (cohort.output_dir / "logs" / "crashes" / f"group_{place}.txt").read_text()
+    assert error in (cohort.output_dir / "logs" / "crashes" / f"group_{place}.txt").read_text()
     assert f"fcpower_bids: {place}: Internal error" in err
     assert "Traceback" not in err
     assert "group.html" in err

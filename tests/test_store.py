@@ -151,36 +151,26 @@ def outputs(outputs, tmp_path):
     """Outputs beside a file of the user."""
     (tmp_path / "diary.tsv").write_text(f"{WORD}\n")
     (tmp_path / "diary.json").write_text(json.dumps({WORD: WORD}))
+    (outputs / "sub-01" / "diary.tsv").symlink_to(tmp_path / "diary.tsv")
     return outputs
-
-
-def linked(output):
-    (output / "sub-01" / "diary.tsv").symlink_to(output.parent / "diary.tsv")
-    return "sub-01/diary.tsv"
 
 
 PLANTS = {
     "absolute": lambda output: str(output.parent / "diary.tsv"),
     "climbing": lambda output: "sub-01/../../diary.tsv",
-    "linked": linked,
+    "linked": lambda output: "sub-01/diary.tsv",
 }
-
-
-def plant(output, name):
-    """Name a file of the user among the outputs of a recording."""
-    status = sorted((output / "logs" / "status").glob("sub-01*.json"))[0]
-    facts = json.loads(status.read_text())
-    status.write_text(json.dumps({**facts, "outputs": [*facts["outputs"], name]}))
-    return status.stem
 
 
 @pytest.mark.parametrize("kind", PLANTS)
 def test_a_status_removes_no_file_of_the_user(exact_demo, outputs, tmp_path, kind):
-    recording = plant(outputs, PLANTS[kind](outputs))
+    status = next((outputs / "logs" / "status").glob("sub-01*.json"))
+    facts = json.loads(status.read_text())
+    status.write_text(json.dumps({**facts, "outputs": [*facts["outputs"], PLANTS[kind](outputs)]}))
     found = run_app(
         exact_demo[0], outputs, "--atlas", "builtin", "--min-time", "90000", "--participant-label", "01", "--replace"
     )
-    assert found.states()[recording] == "excluded"
+    assert found.states()[status.stem] == "excluded"
     assert (tmp_path / "diary.tsv").read_text() == f"{WORD}\n"
 
 

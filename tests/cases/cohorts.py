@@ -133,12 +133,6 @@ def table(path: Path) -> pd.DataFrame:
     return pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
 
 
-def files(folder: Path, pattern: str = "**/*") -> dict[str, bytes]:
-    """Every file below a folder and its bytes, by its path."""
-    found = sorted(path for path in folder.glob(pattern) if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
-
-
 def index_rows(out: Path) -> list[dict[str, Any]]:
     """The rows of the index, as its script gets them."""
     text = (out / "index.html").read_text()

@@ -12,9 +12,9 @@ import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas import builtin_atlas
-from tests.cases.cohorts import LABELS, TR, T, files, index_rows, run, store_matrices, table, write_list, write_people
+from tests.cases.cohorts import LABELS, TR, T, index_rows, run, store_matrices, table, write_list, write_people
 from tests.elsewhere.sources import xcpd
-from tests.running import PLAIN
+from tests.running import PLAIN, contents
 
 SERIES = "sub-01/ses-a/func/*_timeseries.tsv"
 ATLAS = ("--atlas", "builtin", "--nprocs", "1", "--quiet")
@@ -36,18 +36,18 @@ def test_one_method_per_output_folder(kind, exact_demo, outputs, tmp_path):
     atlas = shutil.copy(builtin_atlas("MNI152NLin2009cAsym", tmp_path).image, tmp_path / "atlas-Mine_dseg.nii.gz")
     (tmp_path / "mine.yml").write_text("methods: x.\ncolumns: [no_such_column]\n")
     other = [{"OTHER": atlas, "MINE": tmp_path / "mine.yml"}.get(word, word) for word in OTHERWISE[kind]]
-    before = files(outputs)
+    before = contents(outputs)
     for dry in ((), ("--dry-run",)):
         found = run(exact_demo[0], outputs, "participant", *PLAINLY, *other, *dry)
         assert found.code == 2
         assert f"holds 4 recordings that were made otherwise ({other[-2]} " in found.err
         assert "--replace" in found.err
-    assert {name: text for name, text in files(outputs).items() if not name.startswith("work/")} == before
+    assert contents(outputs, "work") == before
     assert run(exact_demo[0], outputs, "participant", *PLAINLY, "--participant-label", "02", "--dry-run").code == 0
 
 
 def connectomes(output):
-    return {name: data for name, data in files(output).items() if name.endswith(("_relmat.tsv", "_relmat.npy"))}
+    return {name: data for name, data in contents(output).items() if name.endswith(("_relmat.tsv", "_relmat.npy"))}
 
 
 def test_jobs_that_replace_remove_what_was_made_otherwise_and_not_what_they_make(exact_demo, outputs, tmp_path):
@@ -108,11 +108,11 @@ def test_of_two_runs_with_other_choices_the_second_writes_over_nothing(exact_dem
 
 
 def test_the_same_derivatives_under_a_name_are_the_same_dataset(exact_demo, outputs):
-    before = files(outputs)
+    before = contents(outputs)
     (prepared,) = (exact_demo[0] / "derivatives").iterdir()
     found = run(exact_demo[0], outputs, "participant", *PLAINLY, "-d", f"one={prepared}")
     assert found.code == 0, found.err
-    after = files(outputs)
+    after = contents(outputs)
     of_recordings = [name for name in before if name.startswith(("sub-01/", "sub-02/", "recordings.tsv"))]
     assert {name: before[name] for name in of_recordings} == {name: after.get(name) for name in of_recordings}
 
@@ -132,7 +132,7 @@ def test_a_rejected_person_stays_so_on_the_index(exact_demo, outputs):
 def test_one_dataset_per_output_folder(exact_demo, outputs, tmp_path):
     """Others of the same labels, and others of other labels."""
     make_dataset(tmp_path / "same", DemoDesign.tiny(subjects=1, sessions=1, seed=9))
-    before = files(outputs)
+    before = contents(outputs)
     for dry in (("--dry-run",), ()):
         found = run(tmp_path / "same", outputs, "participant", *PLAINLY, *dry)
         assert found.code == 2
@@ -141,7 +141,7 @@ def test_one_dataset_per_output_folder(exact_demo, outputs, tmp_path):
     for path in sorted((tmp_path / "same").rglob("*sub-01*"), reverse=True):
         path.rename(path.with_name(path.name.replace("sub-01", "sub-77")))
     assert run(tmp_path / "same", outputs, "participant", *PLAINLY).code == 2
-    assert {name: text for name, text in files(outputs).items() if not name.startswith("work/")} == before
+    assert contents(outputs, "work") == before
     assert run(tmp_path / "same", outputs, "participant", *PLAINLY, "--replace").code == 0
 
 

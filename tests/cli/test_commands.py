@@ -16,8 +16,9 @@ from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.errors import UsageError
 from fcpower_bids.outputs.tables import read_toml
 from fcpower_bids.settings import LEVELS
-from tests.cases.cohorts import PEOPLE, files, group, read, run, write_series, write_table
+from tests.cases.cohorts import PEOPLE, group, read, run, write_series, write_table
 from tests.command import parse_settings
+from tests.running import contents
 
 
 def test_a_record_gives_no_leave_to_replace(tmp_path, capsys):
@@ -26,11 +27,11 @@ def test_a_record_gives_no_leave_to_replace(tmp_path, capsys):
     numbers = {"age": range(30), "iq": [number * 7 % 30 for number in range(30)]}
     write_table(answered / "bids" / "participants.tsv", participant_id=PEOPLE, **numbers)
     assert group(answered, "--analyses", "prediction", "--targets", "age", "--replace") == 0
-    record, before = answered / "out" / "logs" / "settings_group.toml", files(answered / "out" / "group")
+    record, before = answered / "out" / "logs" / "settings_group.toml", contents(answered / "out" / "group")
     assert not {"replace", "dry_run", "reports_only"} & set(read_toml(record))
     assert group(answered, "-c", record, "--targets", "iq") == 2
     assert "--replace" in capsys.readouterr().err
-    assert files(answered / "out" / "group") == before
+    assert contents(answered / "out" / "group") == before
     assert group(answered, "-c", record) == 0
     assert set(read(answered, "prediction_summary")["target"]) == {"age"}
 
@@ -40,13 +41,13 @@ def test_pages_alone_are_refused_where_a_file_chooses_otherwise(exact_demo, outp
     """Also what was not chosen when the outputs were made, which their record does not have."""
     words = (exact_demo[0], outputs, "participant", "--reports-only", "-c", tmp_path / "c.toml")
     (tmp_path / "c.toml").write_text(line)
-    before = files(outputs)
+    before = contents(outputs)
     found = run(*words)
     assert found.code == 2
     name = line.partition(" ")[0].replace("_", "-")
     assert f"--{name} is not what the outputs were made with" in found.err
     assert len(found.err.splitlines()) == 1
-    assert files(outputs) == before
+    assert contents(outputs) == before
     other = run(*words[:-2], "--head-radius", "40")
     assert other.code == 2
     assert "--head-radius is not what the outputs were made with" in other.err

@@ -19,7 +19,7 @@ from tests.cases.cohorts import Told, run
 from tests.elsewhere.sources import read_connectome
 from tests.running import PLAIN, run_app
 
-ALPHA, TR, SCORE, REJECTED = 0.35, 2.5, "planted_score", "04"
+ALPHA, SCORE, REJECTED = 0.35, "planted_score", "04"
 Series = dict[tuple[str, str], np.ndarray]
 """Series (T, P) by label and session."""
 
@@ -136,7 +136,6 @@ def identifies(group: Callable[..., Told], out: Path, series: Series) -> None:
 
 STAGES = Path(__file__).parents[2] / "examples" / "stages"
 UPPER = np.triu_indices(400, 1)
-EXPONENT = 0.35
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +181,7 @@ def test_identification_of_37_people_is_the_published_one(series, tmp_path):
     np.testing.assert_allclose(read_connectome(path), connectomes[key], rtol=0, atol=1e-12)
     assert written["fc"] == pytest.approx(identification({k: m[UPPER] for k, m in connectomes.items()}))
     assert written["fc"] == pytest.approx(0.838, abs=5e-4)
-    raised = {key: spectral_power(matrix, EXPONENT)[UPPER] for key, matrix in connectomes.items()}
+    raised = {key: spectral_power(matrix, ALPHA)[UPPER] for key, matrix in connectomes.items()}
     assert written["fc_power"] == identification(raised) == 1
 
 
@@ -195,4 +194,4 @@ def test_painted_people_have_their_own_connectomes(painted_people, series):
         true = np.corrcoef(series[key], rowvar=False)
         assert np.corrcoef(found[key][UPPER], true[UPPER])[0, 1] > 0.8
     assert len(found) == 4
-    assert identification({key: spectral_power(matrix, EXPONENT)[UPPER] for key, matrix in found.items()}) == 1
+    assert identification({key: spectral_power(matrix, ALPHA)[UPPER] for key, matrix in found.items()}) == 1

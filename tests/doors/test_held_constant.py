@@ -149,13 +149,6 @@ def guess_of(known, values, train):
     return mean + np.clip(slope, 0, 1) * (whole - mean)
 
 
-def guess_from_known(known, values, folds):
-    guess, means = np.empty((2, len(values)))
-    for test in folds:
-        guess[test], means[test] = guess_of(known, values, ~test)[test], values[~test].mean()
-    return guess, means
-
-
 def test_what_is_known_without_a_scan_is_scored_on_the_same_folds(results, people, motion):
     rows = table(results / "prediction_baselines.tsv").set_index(["target", "model"])
     split = table(results / "folds.tsv").query("repeat == 0 and role == 'test'")
@@ -165,7 +158,9 @@ def test_what_is_known_without_a_scan_is_scored_on_the_same_folds(results, peopl
     for target in ("of_age", "noise"):
         there = people[target].notna().to_numpy()
         values = people[target].to_numpy()[there]
-        guess, means = guess_from_known(known[there], values, [test[there] for test in folds])
+        guess, means = np.empty((2, len(values)))
+        for test in (each[there] for each in folds):
+            guess[test], means[test] = guess_of(known[there], values, ~test)[test], values[~test].mean()
         row = rows.loc[(target, "known")]
         of_no_use = np.array_equal(guess, means)
         assert row["value"] == pytest.approx(0.0 if of_no_use else np.corrcoef(guess, values)[0, 1], abs=1e-10)

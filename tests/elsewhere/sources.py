@@ -19,14 +19,10 @@ SCANS = tuple((person, session) for person in PEOPLE for session in SESSIONS)
 MEAN_FD = {scan: 0.1 + 0.01 * number for number, scan in enumerate(SCANS)}
 
 
-def make_series() -> dict[tuple[str, str], np.ndarray]:
-    """Each person has a mixing matrix of their own, so that sessions can be matched."""
-    random = np.random.default_rng(3)
-    mixing = {person: random.normal(size=(P, P)) for person in PEOPLE}
-    return {(person, session): random.normal(size=(T, P)) @ mixing[person] + 100 for person, session in SCANS}
-
-
-SERIES = make_series()
+RANDOM = np.random.default_rng(3)
+MIXING = {person: RANDOM.normal(size=(P, P)) for person in PEOPLE}
+"""Each person has a matrix of their own, so that sessions can be matched."""
+SERIES = {(person, session): RANDOM.normal(size=(T, P)) @ MIXING[person] + 100 for person, session in SCANS}
 
 
 def read_connectome(path: Path) -> np.ndarray:

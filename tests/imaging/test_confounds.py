@@ -158,14 +158,8 @@ def test_components_are_taken_by_number_not_by_column(tmp_path):
     assert names == ("w_comp_cor_00", "w_comp_cor_01", "c_comp_cor_00", "c_comp_cor_01")
 
 
-def write_yaml(folder, text):
-    path = folder / "own.yml"
-    path.write_text(text)
-    return path
-
-
 def test_own_strategy_from_a_file(tmp_path):
-    path = write_yaml(tmp_path, "methods: Two\n  columns.\ncolumns: [csf, '^cosine\\d+$']\nacompcor: 3\n")
+    (path := tmp_path / "own.yml").write_text("methods: Two\n  columns.\ncolumns: [csf, '^cosine\\d+$']\nacompcor: 3\n")
     strategy = load_strategy(path)
     assert strategy.name == "own"
     assert strategy.methods == "Two columns."
@@ -185,7 +179,7 @@ def test_own_strategy_from_a_file(tmp_path):
     ],
 )
 def test_a_wrong_file_is_refused_in_one_sentence_with_its_name(tmp_path, text, message):
-    path = write_yaml(tmp_path, text)
+    (path := tmp_path / "own.yml").write_text(text)
     with pytest.raises(UsageError, match=message) as caught:
         load_strategy(path)
     assert str(path) in str(caught.value)

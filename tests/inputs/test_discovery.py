@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import tempfile
 from pathlib import Path
 
@@ -228,15 +229,6 @@ def folder(plain_root):
     return add_run(plain_root, RUN)
 
 
-def the_problem(plain_root):
-    """The one problem there is; the other recording goes on."""
-    found = find_recordings(settings(plain_root))
-    assert [dict(recording.entities)["sub"] for recording in found.recordings] == ["02"]
-    (problem,) = found.problems
-    assert (problem.recording, problem.kind) == (f"{RUN}_{MNI}", "failed")
-    return problem
-
-
 def test_a_sound_recording_has_no_problem(plain_root, folder):
     found = find_recordings(settings(plain_root))
     assert (len(found.recordings), found.problems, found.notes, found.volumes) == (2, (), (), (N_VOLUMES,) * 2)
@@ -263,9 +255,11 @@ FAULTS = {
 def test_each_fault_has_its_sentence(plain_root, folder, fault):
     name, content, sentence = FAULTS[fault]
     put(folder / name, content)
-    problem = the_problem(plain_root)
-    with pytest.raises(AssertionError, match=sentence):
-        raise AssertionError(problem.sentence)
+    found = find_recordings(settings(plain_root))
+    assert [dict(recording.entities)["sub"] for recording in found.recordings] == ["02"], "the other one goes on"
+    (problem,) = found.problems
+    assert (problem.recording, problem.kind) == (f"{RUN}_{MNI}", "failed")
+    assert re.search(sentence, problem.sentence)
     assert str(folder) in problem.sentence
 
 
@@ -281,20 +275,9 @@ def test_json_and_header_complete_each_other(plain_root, header_tr, stated, expe
 ROOT = Path("/data/fmriprep")
 
 
-def sources(*stems):
-    return [read_source(ROOT / f"{stem}_desc-preproc_bold.nii.gz", ROOT) for stem in stems]
-
-
-SERIES = sources(
-    "sub-01_ses-a_task-rest_run-01_space-X",
-    "sub-01_ses-b_task-rest_run-2_space-X",
-    "sub-02_ses-a_task-nback_acq-hi_space-X",
-    "sub-03_task-rest_space-X",
-)
-
-
-def passing(filters):
-    return [SERIES.index(one) for one in apply_filters(SERIES, filters)]
+STEMS = ("sub-01_ses-a_task-rest_run-01", "sub-01_ses-b_task-rest_run-2", "sub-02_ses-a_task-nback_acq-hi")
+STEMS += ("sub-03_task-rest",)
+SERIES = [read_source(ROOT / f"{stem}_space-X_desc-preproc_bold.nii.gz", ROOT) for stem in STEMS]
 
 
 @pytest.mark.parametrize(
@@ -314,8 +297,8 @@ def passing(filters):
 def test_filter_file_selects_as_fmriprep_does(tmp_path, bold, expected):
     path = tmp_path / "filter.json"
     path.write_text(json.dumps({"t1w": {"session": "z"}, "bold": bold}))
-    assert passing(read_filter_file(path)) == expected
-    assert passing(read_filters(settings(ROOT, bids_filter_file=path))) == expected
+    for filters in (read_filter_file(path), read_filters(settings(ROOT, bids_filter_file=path))):
+        assert apply_filters(SERIES, filters) == [SERIES[place] for place in expected]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from fcpower_bids.inputs.sources import (
     read_source,
 )
 from fcpower_bids.outputs.dataset import ENTITY_ORDER
-from tests.planting.trees import add_run, cifti, describe, put
+from tests.planting.trees import add_run, describe, put
 
 ROOT = Path("/data/fmriprep")
 
@@ -148,15 +148,11 @@ def tree(tmp_path):
     add_run(tree, "sub-01_ses-a_task-rest_acq-x_dir-AP_run-01", "space-T1w", "space-MNI152NLin2009cAsym_res-2")
     add_run(tree, "sub-01_ses-b_task-rest", "space-MNI152NLin2009cAsym_res-2")
     folder = add_run(tree, "sub-02_task-nback_rec-1_run-2", "")
-    put(folder / "sub-02_task-nback_rec-1_run-2_space-fsLR_den-91k_bold.dtseries.nii", cifti())
+    put(folder / "sub-02_task-nback_rec-1_run-2_space-fsLR_den-91k_bold.dtseries.nii", b"")
     put(tree / "sub-02" / "anat" / "sub-02_desc-brain_mask.nii.gz", b"")
     put(tree / "sub-02" / "figures" / "sub-02_task-nback_bold.svg", b"")
     put(tree / "sub-02.html", b"")
     return tree
-
-
-def indexed(tree, database):
-    return list_files(tree, None, (), database)
 
 
 def test_the_same_files_are_found_as_by_an_index_of_everything(tree):
@@ -184,14 +180,14 @@ def test_a_kept_index_is_used_until_a_folder_changes(tree, tmp_path, monkeypatch
     built, index = [], sources.replace_folder
     monkeypatch.setattr(sources, "replace_folder", lambda *arguments: (built.append(1), index(*arguments))[1])
     for _ in range(3):
-        assert indexed(tree, database) == fresh
+        assert list_files(tree, None, (), database) == fresh
     assert built == [1]
 
     new = put(tree / "sub-02/func/sub-02_task-new_desc-preproc_bold.nii.gz", b"")
     os.utime(new.parent, ns=(1, 1))  # whatever the clock's resolution
-    assert new in indexed(tree, database)
+    assert new in list_files(tree, None, (), database)
     new.unlink()
-    assert new not in indexed(tree, database)
+    assert new not in list_files(tree, None, (), database)
     assert len(built) == 3
     assert len(list(database.iterdir())) == 1, "stale and half-made indices are removed"
 

@@ -44,12 +44,10 @@ def test_description_names_us_first_and_then_what_made_the_input(chosen):
 def test_our_own_dataset_is_taken_again_and_another_is_refused(chosen):
     prepare_dataset(chosen, {})
     prepare_dataset(chosen, {})
-    (chosen.output_dir / "dataset_description.json").write_text('{"GeneratedBy": "nonsense"}')
-    with pytest.raises(UsageError, match="holds another dataset"):
-        prepare_dataset(chosen, {})
-    (chosen.output_dir / "dataset_description.json").write_text("{half")
-    with pytest.raises(UsageError, match="holds another dataset"):
-        prepare_dataset(chosen, {})
+    for content in ('{"GeneratedBy": "nonsense"}', "{half"):
+        (chosen.output_dir / "dataset_description.json").write_text(content)
+        with pytest.raises(UsageError, match="holds another dataset"):
+            prepare_dataset(chosen, {})
 
 
 def test_the_atlas_is_copied_once_with_its_table(tmp_path):
@@ -64,13 +62,6 @@ def test_the_atlas_is_copied_once_with_its_table(tmp_path):
     assert len(lines) == 61
 
 
-def folder_of(uri: str, output: Path) -> Path:
-    """Where a BIDS URI leads, by the links of the output."""
-    _, name, path = uri.split(":", 2)
-    links = json.loads((output / "dataset_description.json").read_text())["DatasetLinks"]
-    return (output / links[name] / path).resolve()
-
-
 def test_names_of_inputs_stay_what_they_were_for_outputs_that_are_there(chosen, tmp_path):
     """Else the sources of the first would lead into the second: both are called fmriprep."""
     one, two, three = (tmp_path / name / "fmriprep" for name in "abc")
@@ -81,8 +72,8 @@ def test_names_of_inputs_stay_what_they_were_for_outputs_that_are_there(chosen, 
     assert prepare_dataset(chosen, {"fmriprep": two}) == {"fmriprep2": two}
     assert prepare_dataset(chosen, {"mine": two, "fmriprep": three}) == {"fmriprep2": two, "fmriprep3": three}
     about = json.loads((chosen.output_dir / "dataset_description.json").read_text())
-    links = {"fmriprep": one, "fmriprep2": two, "fmriprep3": three}
-    assert {name: folder_of(f"bids:{name}:", chosen.output_dir) for name in about["DatasetLinks"]} == links
+    links = {name: (chosen.output_dir / place).resolve() for name, place in about["DatasetLinks"].items()}
+    assert links == {"fmriprep": one, "fmriprep2": two, "fmriprep3": three}
     two.rename(tmp_path / "moved")
     assert prepare_dataset(chosen, {"fmriprep2": tmp_path / "moved"}) == {"fmriprep2": tmp_path / "moved"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import nibabel
@@ -44,18 +44,13 @@ class Files:
         self.table.write_bytes(change(self.table.read_text()).encode())
 
 
-def add_people(root: Path, labels: Iterable[str]) -> None:
-    """Add people who have the recordings of the first, raw ones too."""
-    for label in labels:
+def damage_people(root: Path, damages: dict[str, Callable[[Files], object]]) -> dict[str, Files]:
+    """Add a person for every damage, by label, who has the recordings of the first, raw ones too; return the files."""
+    for label in damages:
         for folder in [*root.rglob(f"sub-{SOURCE}")]:
             copy = shutil.copytree(folder, folder.with_name(f"sub-{label}"))
             for path in [path for path in copy.rglob("*") if path.is_file()]:
                 path.rename(path.with_name(path.name.replace(f"sub-{SOURCE}", f"sub-{label}")))
-
-
-def damage_people(root: Path, damages: dict[str, Callable[[Files], object]]) -> dict[str, Files]:
-    """Add a person for every damage, by label; return the files."""
-    add_people(root, damages)
     files = {label: Files(root, label) for label in damages}
     for label, damage in damages.items():
         damage(files[label])

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.demo import DemoDesign, make_dataset
-from tests.planting.surfaces import make_motion, make_surface_dataset, save_dtseries
+from tests.planting.surfaces import make_motion, save_dtseries
 
 VOLUMES = 120
 PARAMETERS = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
@@ -24,11 +24,6 @@ def make_volumes(folder: Path) -> tuple[Path, Path, pd.DataFrame]:
     motion = make_motion(VOLUMES)
     motion.to_csv(table, sep="\t", index=False, na_rep="n/a")
     return bold, bold.with_name(bold.name.replace("desc-preproc_bold", "desc-brain_mask")), motion
-
-
-def make_surface(folder: Path) -> tuple[np.ndarray, pd.DataFrame]:
-    """Make an fMRIPrep tree of one recording in fsLR; return its data and motion."""
-    return make_surface_dataset(folder), make_motion(VOLUMES)
 
 
 def write_regressors(folder: Path, motion: pd.DataFrame) -> Path:

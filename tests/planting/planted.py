@@ -20,22 +20,6 @@ TR = 2.0
 VOLUMES = 120
 
 
-def draw_series(
-    people: int, sessions: str = "ab", seed: int = 0, volumes: int = VOLUMES
-) -> dict[tuple[int, str], np.ndarray]:
-    """Series (T, P) of every person and session: people differ, and resemble themselves."""
-    rng = np.random.default_rng(seed)
-    population = draw_population(rng)
-    drawn = {}
-    for number in range(people):
-        person, factor = draw_person(rng), rng.standard_normal()
-        for session in sessions:
-            drawn[number, session] = draw_clean_series(
-                draw_connectome(population, person, factor, rng), volumes, TR, rng
-            )
-    return drawn
-
-
 def without_global_signal(series: np.ndarray) -> np.ndarray:
     """Series as another preprocessing leaves them."""
     whole = series.mean(axis=1, keepdims=True)
@@ -96,9 +80,14 @@ class Planted:
 
 
 def make_cohort(root: Path, people: int = 24, sessions: str = "ab", seed: int = 0) -> tuple[Planted, dict]:
-    """Write a sound cohort; return its folders and series."""
-    cohort = Planted(root)
-    drawn = draw_series(people, sessions, seed)
+    """Write a sound cohort of people who differ and resemble themselves; return its folders and series (T, P)."""
+    cohort, rng, drawn = Planted(root), np.random.default_rng(seed), {}
+    population = draw_population(rng)
+    for number in range(people):
+        person, factor = draw_person(rng), rng.standard_normal()
+        for session in sessions:
+            connectome = draw_connectome(population, person, factor, rng)
+            drawn[number, session] = draw_clean_series(connectome, VOLUMES, TR, rng)
     motion = np.random.default_rng((seed, 2)).uniform(0.05, 0.4, len(drawn))
     for (person, session), series, fd in zip(drawn, drawn.values(), motion, strict=True):
         cohort.put(person, session, series, mean_fd=float(fd))

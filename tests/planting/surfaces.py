@@ -63,17 +63,12 @@ def make_motion(volumes: int) -> pd.DataFrame:
     return pd.DataFrame(parameters, columns=names).assign(framewise_displacement=[np.nan, *moved])
 
 
-def add_surface_run(root: Path, run: str, data: np.ndarray, motion: pd.DataFrame) -> Path:
-    """Add one run that is in fsLR alone, as fMRIPrep writes it; return the dtseries."""
-    folder = func(root, run)
-    path = save_dtseries(folder / f"{run}_space-fsLR_den-91k_bold.dtseries.nii", data)
-    path.with_name(path.name.replace(".dtseries.nii", ".json")).write_text(json.dumps({"RepetitionTime": TR}))
-    motion.to_csv(folder / f"{run}_desc-confounds_timeseries.tsv", sep="\t", index=False, na_rep="n/a")
-    return path
-
-
 def make_surface_dataset(root: Path) -> np.ndarray:
     """Make a dataset that has nothing but a run in fsLR; return its data (T, G)."""
     data = 1000 + np.random.default_rng(0).standard_normal((120, len(grayordinates()))) * 10
-    add_surface_run(describe(root), "sub-01_task-rest", data, make_motion(len(data)))
+    stem = func(describe(root), "sub-01") / "sub-01_task-rest"
+    save_dtseries(Path(f"{stem}_space-fsLR_den-91k_bold.dtseries.nii"), data)
+    Path(f"{stem}_space-fsLR_den-91k_bold.json").write_text(json.dumps({"RepetitionTime": TR}))
+    confounds = f"{stem}_desc-confounds_timeseries.tsv"
+    make_motion(len(data)).to_csv(confounds, sep="\t", index=False, na_rep="n/a")
     return data.astype(np.float32).astype(np.float64)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from functools import cache
 from pathlib import Path
 
 import nibabel
 import numpy as np
-from nibabel.cifti2 import BrainModelAxis, Cifti2Image, SeriesAxis
 
 from fcpower_bids.settings import Settings
 
@@ -28,15 +28,7 @@ def nifti(n_volumes: int = N_VOLUMES, header_tr: float = 2.0) -> bytes:
 
 @cache
 def zipped(n_volumes: int = N_VOLUMES, header_tr: float = 2.0) -> bytes:
-    import gzip
-
     return gzip.compress(nifti(n_volumes, header_tr), mtime=0)
-
-
-@cache
-def cifti() -> bytes:
-    axes = (SeriesAxis(0, 2.0, N_VOLUMES), BrainModelAxis.from_mask(np.ones(4), name="cortex_left"))
-    return Cifti2Image(np.zeros((N_VOLUMES, 4), np.float32), header=axes).to_bytes()
 
 
 def put(path: Path, content: bytes | str | dict) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -22,11 +21,6 @@ FLAGS = (
 
 CONNECT = 'exec "$0" "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1'
 """Commands come by file 3 and answers go by 4; no Python between fork and exec, where threads may hold a lock."""
-
-
-def find_chromium() -> str | None:
-    """Return the first Chromium on the path."""
-    return next((path for name in BINARIES if (path := shutil.which(name))), None)
 
 
 class Browser:

@@ -50,14 +50,9 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.fixture(scope="module")
-def demo(exact_demo):
-    return exact_demo[0]
-
-
-@pytest.fixture(scope="module")
-def whole(demo, tmp_path_factory):
+def whole(exact_demo, tmp_path_factory):
     """An undisturbed run with default settings."""
-    return run_app(demo, tmp_path_factory.mktemp("batches") / "whole", *ATLAS)
+    return run_app(exact_demo[0], tmp_path_factory.mktemp("batches") / "whole", *ATLAS)
 
 
 @pytest.fixture
@@ -67,12 +62,12 @@ def go(tmp_path):
 
 
 @pytest.fixture
-def start(demo, go):
+def start(exact_demo, go):
     """Start runs that are held at the victim, the third recording of four; none of them outlives its test."""
     started = []
 
     def begin(output: Path, *options: object, **more: object) -> subprocess.Popen[str]:
-        started.append(start_app(demo, output, *ATLAS, *options, program=("-c", HELD, go, VICTIM), **more))
+        started.append(start_app(exact_demo[0], output, *ATLAS, *options, program=("-c", HELD, go, VICTIM), **more))
         return started[-1]
 
     yield begin
@@ -89,21 +84,18 @@ def files_of(found: Finished) -> dict[str, bytes]:
 def wait_for(condition, what: str):
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
-        found = condition()
-        if found:
-            return found
+        if condition():
+            return
         time.sleep(0.02)
-    return pytest.fail(f"{what} did not happen within {PATIENCE} s")
+    pytest.fail(f"{what} did not happen within {PATIENCE} s")
 
 
 def wait_for_the_victim(output: Path) -> None:
     """Until its first step begins."""
-
-    def begins() -> bool:
-        status = read_status(output, VICTIM)
-        return status is not None and (status.state, status.stage) == ("running", "parcellate")
-
-    wait_for(begins, "the beginning of the victim")
+    begun = ("running", "parcellate")
+    wait_for(
+        lambda: (at := read_status(output, VICTIM)) and (at.state, at.stage) == begun, "the beginning of the victim"
+    )
 
 
 def workers(process: int) -> list[int]:
@@ -114,7 +106,7 @@ def workers(process: int) -> list[int]:
 
 
 @needs_proc
-def test_a_worker_that_is_killed_costs_its_recording_only(demo, whole, start, tmp_path):
+def test_a_worker_that_is_killed_costs_its_recording_only(exact_demo, whole, start, tmp_path):
     """As the kernel does when memory runs out."""
     process = start(tmp_path / "out", "--nprocs", 2)
     wait_for_the_victim(tmp_path / "out")
@@ -127,14 +119,14 @@ def test_a_worker_that_is_killed_costs_its_recording_only(demo, whole, start, tm
     assert "killed from outside" in found.reason(VICTIM)
     assert f"failed: {VICTIM}" in err
     assert "Traceback" not in err
-    again = run_app(demo, tmp_path / "out", *ATLAS)
+    again = run_app(exact_demo[0], tmp_path / "out", *ATLAS)
     assert again.code == 0
     assert "3 of them finished before" in again.err
     assert files_of(again) == files_of(whole)
 
 
 @needs_proc
-def test_kill_9_ends_the_workers_and_loses_nothing_that_was_finished(demo, whole, start, tmp_path):
+def test_kill_9_ends_the_workers_and_loses_nothing_that_was_finished(exact_demo, whole, start, tmp_path):
     output = tmp_path / "out"
     process = start(output, "--nprocs", 1)
     wait_for_the_victim(output)
@@ -146,7 +138,7 @@ def test_kill_9_ends_the_workers_and_loses_nothing_that_was_finished(demo, whole
     assert read_status(output, VICTIM).state == "running"
     before = times_of(output)
     assert len(before) > 30
-    again = run_app(demo, output, *ATLAS)
+    again = run_app(exact_demo[0], output, *ATLAS)
     assert again.code == 0
     assert "2 of them finished before" in again.err
     after = times_of(output)
@@ -168,35 +160,19 @@ def times_of(output: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in found if path.is_file() and not path.name.startswith(VICTIM[:12])}
 
 
-def await_line(run, part: str) -> None:
-    seen = []
-    for line in iter(run.stderr.readline, ""):
-        seen.append(line)
-        if part in line:
-            return
-    pytest.fail(f"it ended without the words {part!r}: {seen}")
-
-
-def has_namespaces() -> bool:
-    try:
-        done = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True, check=False)
-    except FileNotFoundError:
-        return False
-    return done.returncode == 0
-
-
 def test_runs_of_the_same_people_share_the_work_and_go_on_when_one_is_killed(whole, start, go, tmp_path):
     """On one machine, or (with the right to make PID namespaces) each as process 1 of its own container.
 
     They have one index: pains 14 and 16.
     """
     options = ("--bids-database-dir", tmp_path / "index", "--nprocs", 1)
-    output, before = tmp_path / "out", ALONE if has_namespaces() else ()
+    asked = subprocess.run(["sh", "-c", "unshare --pid --fork --mount-proc true"], capture_output=True, check=False)
+    output, before = tmp_path / "out", () if asked.returncode else ALONE
     killed = start(output, *options, before=before)
     wait_for_the_victim(output)
     os.killpg(killed.pid, signal.SIGSTOP)
     second = start(output, *options, before=before)
-    await_line(second, f"{VICTIM}: another run is at work on it")
+    assert any(f"{VICTIM}: another run is at work on it" in line for line in iter(second.stderr.readline, ""))
     os.killpg(killed.pid, signal.SIGKILL)
     go.touch()
     _, said = second.communicate(timeout=PATIENCE)

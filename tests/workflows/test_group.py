@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -59,10 +58,6 @@ def done(lines) -> set[str]:
 
 def kept(lines) -> set[str]:
     return {line.partition(":")[0] for line in lines if line.endswith("unchanged, tables kept")}
-
-
-def sections(settings) -> set[str]:
-    return set(re.findall(r'id="([^"]+)"', settings.results_page.read_text()))
 
 
 WAITED = "Another run is at work on the same tables"
@@ -144,10 +139,6 @@ def change_phenotype(settings):
     write_table(path, table)
 
 
-def change_connectome(settings):
-    add_output(settings.output_dir, "sub-03_ses-a", series_of(7), mean_fd=0.14)
-
-
 def add_embeddings(settings):
     for person in range(8):
         for session in "ab":
@@ -156,6 +147,10 @@ def add_embeddings(settings):
 
 def test_another_choice_and_other_data_are_computed(lines, settings, pageless):
     assert done(lines()) == THREE
+
+    def change_connectome(settings):
+        add_output(settings.output_dir, "sub-03_ses-a", series_of(7), mean_fd=0.14)
+
     for change in ({"alpha": 0.5}, {"max_mean_fd": 0.2}, change_phenotype, change_connectome, add_embeddings):
         before, chosen = tables(settings)["prediction.tsv"], change if isinstance(change, dict) else {}
         if not chosen:
@@ -192,10 +187,6 @@ def test_a_second_run_waits_for_the_first_and_keeps_its_tables(lines, settings, 
     assert not (settings.output_dir / "logs" / "locks").exists()
 
 
-QUICKLY = {"folds": 3, "inner_folds": 2, "repeats": 1, "quiet": True, "targets": ("age",), "nprocs": 1}
-QUICKLY |= {"permutations": 5}
-
-
 @pytest.fixture
 def two_atlases(tmp_path):
     """Eight people with two sessions under two atlases, and an embedding."""
@@ -206,7 +197,7 @@ def two_atlases(tmp_path):
             add_output(made.output_dir, name, series_of(seed + 7), atlas=other_atlas())
             facts = {"n_parameters": 42, "n_parcels": 6, "parcellation": "Toy"}
             add_embedding(made.output_dir, name, series_of(seed)[:3, 0], **facts)
-    return made.changed(**QUICKLY)
+    return made.changed(**CHOICES, quiet=True)
 
 
 def test_one_cohort_per_atlas_where_an_analysis_compares_them(two_atlases):

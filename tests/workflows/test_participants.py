@@ -51,10 +51,6 @@ def test_an_error_of_a_node_becomes_the_status_as_it_was_raised(tmp_path, monkey
     assert (status.state, status.stage, status.reason) == ("failed", "parcellate", reason)
 
 
-ONE = ("--participant-label", "01", "--session-label", "a")
-ATLAS = ("--atlas", "builtin")
-
-
 def only(folder, pattern):
     (found,) = folder.rglob(pattern)
     return found
