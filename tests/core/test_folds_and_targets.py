@@ -12,7 +12,11 @@ from sklearn.model_selection import LeaveOneOut, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from fcpower_bids.core.folds import check_folds, leave_one_site_out, replicated_folds
+from fcpower_bids.core.folds import (
+    check_folds,
+    leave_one_site_out,
+    replicated_folds,
+)
 from fcpower_bids.core.targets import (
     composite_target,
     fit_composite,
