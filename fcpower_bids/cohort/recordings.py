@@ -312,6 +312,13 @@ def source_in(sidecar: Path) -> str:
     return str(sources[0]).partition(":")[2].partition(":")[0] if isinstance(sources, list) else ""
 
 
+def dataset_in(sidecar: Path) -> set[str]:
+    """Words by which the dataset of a recording can be known, by the sidecar of its quality table; none without."""
+    with suppress(DatasetError):
+        return set(str(read_json(sidecar).get("Dataset", "")).split())
+    return set()
+
+
 def cleaning_choices(connectome: Connectome) -> dict[str, Any]:
     """Return the choices that a recording was cleaned with; empty where its sidecar does not say."""
     return choices_in(connectome.beside(QUALITY).with_suffix(".json"))

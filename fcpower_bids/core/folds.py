@@ -123,7 +123,8 @@ def leave_one_site_out(
 ) -> tuple[Fold, ...]:
     """Hold out each site (n,) in turn, by name; relatives of a test person at other sites leave the training rows.
 
-    The inner folds are random, families whole, or with `inner_by_site`, which needs three sites, the others in turn.
+    The inner folds are random, families whole, or with `inner_by_site`, which needs three sites, the others in turn
+    where no family is at two of these.
     Repeats have the same test sets and differ in the inner folds only, so they are no independent evidence. Raises
     Unfit.
     """
@@ -143,7 +144,7 @@ def leave_one_site_out(
                     "train, since the others have its family labels. Where equal labels are different families, write "
                     "the site into them."
                 )
-            if inner_by_site:
+            if inner_by_site and len({*zip(family[train], site[train], strict=True)}) == np.unique(family[train]).size:
                 inner = partition(train, site[train])
             else:
                 inner = inner_folds(train, family, n_inner, (seed, repeat, fold + 1))

@@ -18,6 +18,7 @@ from fcpower_bids.imaging.atlas import open_atlas
 from fcpower_bids.imaging.cleaning import clean_recording
 from fcpower_bids.imaging.parcellation import parcellate
 from fcpower_bids.imaging.streaming import VolumeFigures
+from fcpower_bids.inputs.roots import dataset_names
 from fcpower_bids.outputs.recording import Named, Results, write_recording
 from fcpower_bids.outputs.tables import read_series
 from fcpower_bids.records import Atlas, Cleaning, ParcelSeries, Recording, Slices
@@ -374,6 +375,7 @@ class Sink(Step):
             _connectomes(self.given("connectomes") or given.connectivity, atlases, settings),
             embeddings,
             problems,
+            " ".join(dataset_names(Path(path)) for path in given.datasets.values()),
         )
         written = write_recording(output_dir, results)
         write_previews(output_dir, results)

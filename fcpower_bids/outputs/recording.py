@@ -92,6 +92,7 @@ class Results:
     connectomes: Sequence[Named]  # FC and its transforms; none of an excluded recording
     embeddings: Sequence[Named]  # by the label of the encoder
     problems: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # see `Written`
+    dataset: str = ""  # words by which the dataset can be known
 
 
 def write_recording(output_dir: Path, results: Results) -> Written:
@@ -182,6 +183,7 @@ def _recording_files(output_dir: Path, results: Results, quality: Sequence[Measu
     chosen: dict[str, Any] = {"CleaningChoices": settings.cleaning()}
     chosen["ConnectomeChoices"] = settings.connectomes(atlas.name for atlas in results.atlases)
     chosen["RepetitionTime"] = cleaning.repetition_time
+    chosen["Dataset"] = results.dataset
     yield describe_files({**base, **facts, **chosen, **QUALITY_TABLE.describe()}, path)
 
 

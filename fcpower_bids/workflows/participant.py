@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from fcpower_bids.cohort.inclusion import list_connectomes, list_quality_sidecar
 from fcpower_bids.cohort.recordings import FILE as RECORDINGS
 from fcpower_bids.cohort.recordings import (
     choices_in,
+    dataset_in,
     describe_choices,
     made_with,
     source_in,
@@ -175,8 +176,8 @@ def _find_others(jobs: Sequence[Job], settings: Settings) -> list[Entities]:
     return list(others)
 
 
-Choices = tuple[Collection[str], list[dict[str, Any]]]
-"""Names of the datasets of a run, and all choices that its recordings are made with: one for each set of atlases."""
+Choices = tuple[Mapping[str, Path], list[dict[str, Any]]]
+"""The datasets of a run, and all choices that its recordings are made with: one for each set of atlases."""
 
 
 def _choices(jobs: Sequence[Job], settings: Settings) -> Choices:
@@ -189,8 +190,10 @@ def _choices(jobs: Sequence[Job], settings: Settings) -> Choices:
 
 def _differs(sidecar: Path, choices: Choices) -> str:
     """Say in what a recording differs from those of the run, by the sidecar of its quality table."""
-    (datasets, now), source = choices, source_in(sidecar)
-    if source and source not in datasets:
+    (datasets, now), source, known = choices, source_in(sidecar), dataset_in(sidecar)
+    words = {word for root in datasets.values() for word in dataset_names(root).split()}
+    # in containers every study has the same path
+    if source and (source not in datasets or (known and words and not known & words)):
         several = "group reads several output folders: -d one=OUT1 two=OUT2"
         return f"of another dataset, {source} in dataset_description.json ({several})"
     before = made_with(sidecar) if "atlas" in now[0] else choices_in(sidecar)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -143,6 +144,22 @@ def test_one_dataset_per_output_folder(exact_demo, outputs, tmp_path):
     assert run(tmp_path / "same", outputs, "participant", *PLAINLY).code == 2
     assert contents(outputs, "work") == before
     assert run(tmp_path / "same", outputs, "participant", *PLAINLY, "--replace").code == 0
+
+
+def test_another_study_at_the_same_place_is_another_dataset(exact_demo, tmp_path):
+    """As in containers, where every study is at one path."""
+    data, out = shutil.copytree(exact_demo[0], tmp_path / "data"), tmp_path / "out"
+    assert run(data, out, "participant", *PLAINLY).code == 0
+    description = data / "dataset_description.json"
+    facts = json.loads(description.read_text()) | {"License": "PDDL", "DatasetDOI": "10.1/x"}
+    description.write_text(json.dumps(facts))
+    assert run(data, out, "participant", *PLAINLY).code == 0
+    description.write_text('{"Name": "Quite another study", "BIDSVersion": "1.9.0"}')
+    before = connectomes(out)
+    found = run(data, out, "participant", *PLAINLY)
+    assert found.code == 2
+    assert "of another dataset" in found.err
+    assert connectomes(out) == before
 
 
 def test_nothing_of_an_input_that_was_another_person_stays(exact_demo, tmp_path):

@@ -64,7 +64,7 @@ def test_each_site_is_held_out_and_relatives_elsewhere_do_not_train():
     assert 0 not in folds[0].train
     assert 15 not in folds[1].train
     assert folds[2].train.size == 22
-    for fold in folds:
+    for fold in (*folds, *leave_one_site_out(site, n_inner=3, families=family, inner_by_site=True)):
         holders = [i for i, rows in enumerate(fold.inner) if set(family[rows]) & {100}]
         assert len(holders) <= 1
     for fold in leave_one_site_out(site, inner_by_site=True):
