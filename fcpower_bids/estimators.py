@@ -226,7 +226,12 @@ class SpectralPower(TransformerMixin, BaseEstimator):
             if values.ndim != 2 or (self.input == "matrices" and len(set(values.shape)) > 1):
                 raise ValueError(f"{wanted}{getattr(X, 'shape', values.shape)}.")
             if self.input == "matrices":
-                _check_correlations(values)
+                faults = np.abs(np.diag(values) - 1), np.abs(values) - 1, np.abs(values - values.T)
+                if any(np.nanmax(fault, initial=0.0) > ROUNDING for fault in faults):
+                    raise ValueError(
+                        "A connectome is no symmetric matrix of correlations with 1 on its diagonal: scale a "
+                        "covariance first, undo Fisher z with tanh, and set the diagonal to 1."
+                    )
             yield pearson_connectivity(values) if self.input == "series" else values
 
     def __sklearn_tags__(self) -> Tags:
@@ -234,13 +239,3 @@ class SpectralPower(TransformerMixin, BaseEstimator):
         tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
         tags.requires_fit = False
         return tags
-
-
-def _check_correlations(matrix: FloatArray) -> None:
-    """Refuse a matrix (P, P) that is no correlation matrix, whose power would be another thing. Raises ValueError."""
-    faults = np.abs(np.diag(matrix) - 1), np.abs(matrix) - 1, np.abs(matrix - matrix.T)
-    if any(np.nanmax(fault, initial=0.0) > ROUNDING for fault in faults):
-        raise ValueError(
-            "A connectome is no symmetric matrix of correlations with 1 on its diagonal: scale a covariance first, "
-            "undo Fisher z with tanh, and set the diagonal to 1."
-        )

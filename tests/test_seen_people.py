@@ -59,6 +59,12 @@ def test_the_corpus_holds_the_named_people_and_no_others(study, capsys):
     assert "has no series of sub-99: correct --participant-label. There are 01, 02" in capsys.readouterr().err
 
 
+def methods(study, name: str = "") -> str:
+    """The methods text of the page."""
+    page = (study / "out" / f"group{f'_{name}' * bool(name)}.html").read_text()
+    return " ".join(page.split())
+
+
 QUICK = ["--folds", "2", "--inner-folds", "2", "--repeats", "2", "--permutations", "20"]
 
 
@@ -69,6 +75,7 @@ def test_people_of_the_training_are_left_out_and_named(study, capsys):
     excluded = read(study, "excluded")
     trained = excluded[excluded["reason"] == "the encoder of the embedding 'fbert' was trained on this person"]
     assert trained["participant_id"].tolist() == ["sub-01", "sub-01", "sub-02", "sub-02"]
+    assert f"had been trained on {len(TRAINED)} people of the cohort, whose embeddings" in methods(study)
     one, other = (
         [
             pd.read_csv(next((study / "out").rglob(f"sub-{label}_ses-{day}_*_embedding.tsv")), sep="\t")
@@ -94,3 +101,5 @@ def test_where_it_was_trained_on_everybody_nothing_is_scored(study, capsys):
     assert "trained on everyone here who has one" in " ".join(capsys.readouterr().err.split())
     run = [str(study / "bids"), str(study / "out"), "group", *chosen, "--quiet", "--nprocs", "1"]
     assert main(run) == 0, "FC and FC^alpha need no encoder"
+    assert "Left out for" not in methods(study, "two"), "nobody who could take part is missing"
+    assert "whose embeddings" not in methods(study, "two")

@@ -19,7 +19,7 @@ from fcpower_bids.reports.page import render_page, show_number, write_page
 SIGNIFICANT = 0.05
 PREDICTED, CAUTION = "predicted", "caution"
 ENTITIES = {"ses": "session", "task": "task", "acq": "acquisition", "run": "run"}
-Row = Mapping[str, Any]
+Row = Mapping[Any, Any]
 
 
 def write_prediction_pages(
@@ -32,13 +32,14 @@ def write_prediction_pages(
     about: dict[str, Any] = {"card": card_of(facts, model), "target": facts["Target"]}
     about |= {"trust": say_trust(facts), "limits": say_limits(facts)}
     pages, broken = [], []
+    frame = frame.fillna(dict.fromkeys(("warning", "reason", "differences", "classes"), ""))
     for person, rows in frame.groupby("participant_id", sort=True):
         try:
             text = render_page(
                 "prediction.html",
                 title=f"{person}: {facts['Target']}",
                 person=person,
-                answer=answer_person(_records(rows), facts),
+                answer=answer_person(rows.to_dict("records"), facts),
                 date=datetime.now(tz=timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
                 **about,
             )
@@ -238,13 +239,3 @@ def card_of(facts: Mapping[str, Any], model: str) -> tuple[tuple[str, str], ...]
         ("Made with", f"fcpower_bids {facts['SoftwareVersion']}"),
         ("Digest of the weights", str(facts["Digests"]["weights.npz"])),
     )
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows with text where text is missing empty."""
-    rows: list[dict[str, Any]] = [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
-    for row in rows:
-        for key in ("warning", "reason", "differences", "classes"):
-            if key in row and not isinstance(row[key], str):
-                row[key] = ""
-    return rows

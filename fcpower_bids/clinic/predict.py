@@ -40,7 +40,7 @@ from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError, Unfi
 from fcpower_bids.inputs.roots import people_tables
 from fcpower_bids.outputs.dataset import CONNECTIVITY
 from fcpower_bids.outputs.status import explain, group_alike
-from fcpower_bids.outputs.tables import plain, read_connectome, write_declared, write_json
+from fcpower_bids.outputs.tables import plain, read_connectome, read_json, write_declared, write_json
 from fcpower_bids.records import PLACE
 from fcpower_bids.schema import TABLES
 from fcpower_bids.store import known_digest
@@ -145,6 +145,7 @@ class Predictions(NamedTuple):
     broken: Sequence[str]  # why people have no page
     # of all rows whose value the tables have: how many, how many in their interval, whether so many can be
     coverage: Mapping[str, Any]
+    replaces: bool = False  # whether results of another model with this name were there
 
 
 def predict_scans(
@@ -168,18 +169,20 @@ def predict_scans(
     frame = pd.DataFrame(rows, columns=list(PREDICTED.columns))
     name = path.name.removesuffix("_model")
     target = output_dir / "group" / "predicted" / f"{name}.tsv"
+    sidecar = target.with_suffix(".json")
+    of_another = sidecar.is_file() and read_json(sidecar).get("Salt") != facts["Salt"]
     about = {key: value for key, value in facts.items() if key not in HIDDEN}
     about = json.loads(json.dumps(plain({**PREDICTED.describe(), "Model": path.name, **about})))
     coverage = _judge_coverage(frame, facts, output_dir, phenotypes)
     write_declared(target, frame, PREDICTED)
     of_run = {COVERAGE: coverage, OF_PEOPLE: phenotypes.name if phenotypes else ""}
-    write_json(target.with_suffix(".json"), about | {key: value for key, value in of_run.items() if value})
+    write_json(sidecar, about | {key: value for key, value in of_run.items() if value})
     broken = write_prediction_pages(output_dir, name, frame, facts)[1]
     for page in output_dir.glob(f"sub-*_{glob.escape(name)}.html"):  # of people who are not there any more
         person, _, of = page.stem.partition("_")
         if of == name and person not in set(frame["participant_id"]):
             page.unlink()
-    return Predictions(frame, target, facts, broken, coverage)
+    return Predictions(frame, target, facts, broken, coverage, of_another)
 
 
 def _choose(facts: Mapping[str, Any], output_dir: Path) -> tuple[list[Connectome], list[dict[str, Any]]]:
@@ -301,6 +304,8 @@ def say_predictions(predictions: Predictions, say: Callable[[str], None]) -> Non
     """Print notes for a reader, warnings before results; what holds of all scans is said once."""
     facts, frame = predictions.facts, predictions.frame
     say(f"{say_in_full(facts)}.")
+    if predictions.replaces:
+        say(f"{predictions.path.name} of another model is replaced: rename the folder of one model to keep both.")
     noted: list[tuple[str, str]] = []
     for row in frame.itertuples():
         warning = [str(row.warning)] if row.warning else []

@@ -218,6 +218,8 @@ def _divide(stem: Entities) -> tuple[Entities, Entities]:
 
 
 COUNTED = RECORDING, PERSON, PARCEL, VALUE, TARGET = "recording", "person", "parcel", "value", "target"
+EMBEDDING = "embedding"
+"""That of a scan, which the other representations do not miss."""
 CODE, DECISION = "code", "decision"
 """What leaves nobody out: a value that was read as missing, and a row of ``exclude.tsv`` about who is not here."""
 FEWEST_PARCELS = 3

@@ -339,14 +339,12 @@ def made_with(sidecar: Path) -> dict[str, Any]:
 
 def describe_choices(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Say in which choices two ways of cleaning differ."""
-    choices = ((name, *(_spell(chosen.get(name)) for chosen in (before, now))) for name in {**before, **now})
-    return "; ".join(
-        f"--{name.replace('_', '-')} {earlier}, now {other}" for name, earlier, other in choices if earlier != other
-    )
-
-
-def _spell(value: Any) -> str:
-    return "not given" if value is None else " ".join(value) if isinstance(value, list) else str(value)
+    parts = []
+    for name in {**before, **now}:
+        values = before.get(name, "not given"), now.get(name, "not given")
+        earlier, other = (" ".join(value) if isinstance(value, list) else str(value) for value in values)
+        parts += [f"--{name.replace('_', '-')} {earlier}, now {other}"] if earlier != other else []
+    return "; ".join(parts)
 
 
 def digest_choices(chosen: Mapping[str, Any]) -> str:

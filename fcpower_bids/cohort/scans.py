@@ -17,7 +17,7 @@ import pandas as pd
 from joblib import Parallel, cpu_count, delayed
 from numpy.typing import NDArray
 
-from fcpower_bids.cohort.inclusion import NO_SESSION, RECORDING, VALUE, Connectome, Exclusion, Quality, name_some
+from fcpower_bids.cohort.inclusion import EMBEDDING, NO_SESSION, RECORDING, Connectome, Exclusion, Quality, name_some
 from fcpower_bids.core.connectome import covered_parcels
 from fcpower_bids.core.edges import edge_count, rebuild_connectome, vectorise_edges
 from fcpower_bids.encoders.checkpoints import SEEN, STATE, TRAINED, UNKNOWN
@@ -320,7 +320,7 @@ def read_embeddings(scans: Sequence[Scan]) -> tuple[Embeddings, list[Exclusion],
             if vector is not None or TRAINED in stated:
                 states.setdefault(whose.participant, set()).update(stated or {UNKNOWN})
             if vector is None:
-                rows.append(Exclusion(whose.participant, whose.session, VALUE, f"no embedding '{label}'{fault}"))
+                rows.append(Exclusion(whose.participant, whose.session, EMBEDDING, f"no embedding '{label}'{fault}"))
             vectors.append(vector)
             for path, facts in about.items():
                 known = {key: facts.get(key) for key in IDENTITY} | {"of": facts.get("Atlas", {}).get("Name")}
@@ -330,7 +330,7 @@ def read_embeddings(scans: Sequence[Scan]) -> tuple[Embeddings, list[Exclusion],
         for number, whose in enumerate(scan[0].connectome for scan in scans):
             if vectors[number] is not None and TRAINED in states[whose.participant]:  # by any of the person's scans
                 vectors[number] = None
-                rows.append(Exclusion(whose.participant, whose.session, VALUE, SEEN.format(label)))
+                rows.append(Exclusion(whose.participant, whose.session, EMBEDDING, SEEN.format(label)))
         notes += describe_training(label, states)
         if len(first) > 1:
             earlier, other, *_ = first.values()
@@ -344,7 +344,7 @@ def read_embeddings(scans: Sequence[Scan]) -> tuple[Embeddings, list[Exclusion],
         if len(there) > 1 and np.ptp(there, axis=0).max() <= ROUNDING * np.abs(there).max():
             embeddings[label][:] = np.nan
             reason = f"the embedding '{label}' is the same for everyone, and left out"
-            rows.append(Exclusion(NO_SESSION, NO_SESSION, VALUE, reason))
+            rows.append(Exclusion(NO_SESSION, NO_SESSION, EMBEDDING, reason))
     return embeddings, rows, notes
 
 

@@ -41,10 +41,6 @@ def _names(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and all(isinstance(name, str) for name in value)
 
 
-def _is_range(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and len(value) == 2 and all(map(_finite, value)) and value[0] <= value[1]
-
-
 KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "int": (_whole, "a whole number above 0"),
     "float": (_finite, "a finite number"),
@@ -54,7 +50,15 @@ KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "int | None": (lambda value: value is None or _whole(value, 0), "a whole number"),
     "float | None": (lambda value: value is None or _finite(value), "a finite number"),
     "tuple[float, float] | None": (
-        lambda value: value is None or _is_range(value),
+        lambda value: (
+            value is None
+            or (
+                isinstance(value, (list, tuple))
+                and len(value) == 2
+                and all(map(_finite, value))
+                and value[0] <= value[1]
+            )
+        ),
         "two finite numbers, the lower first",
     ),
 }

@@ -72,17 +72,13 @@ def fingerprint(recording: Recording, settings: Method, atlases: Sequence[Atlas]
     files = (recording.bold, recording.mask, recording.confounds, recording.confounds_metadata)
     inputs = ";".join(file_state(file) for file in files if file is not None and file.exists())
     method = f"{__version__};{settings.configuration_hash()};{settings.random_seed};{weights_state(settings)}"
-    strategy = ""
-    if Path(settings.strategy).is_file():  # not one of those shipped
-        stat = Path(settings.strategy).stat()
-        strategy = f"{stat.st_size},{stat.st_mtime_ns}"
     parcels = []
     for atlas in atlases:
         digest = hashlib.sha256(bytes.fromhex(known_digest(atlas.image)))
         digest.update(repr((atlas.labels, atlas.names, atlas.networks, atlas.hemispheres)).encode())
         parcels.append(digest.hexdigest()[:16])
     of_encoder = f";{dataset or ''}" if settings.encoder else ""
-    return f"{method};{recording.repetition_time};{inputs};{strategy};{','.join(parcels)}{of_encoder}"
+    return f"{method};{recording.repetition_time};{inputs};{','.join(parcels)}{of_encoder}"
 
 
 def file_state(file: Path) -> str:

@@ -180,7 +180,9 @@ def to_html(markdown: str, references: Mapping[str, Entry], level: int = 0) -> s
         return f"({html.escape('; '.join(cited))})"
 
     lines = []
-    for heading, text in _blocks(markdown):
+    for block in filter(None, map(str.strip, re.split(r"\n\s*\n", markdown))):
+        text = block.lstrip("#")
+        heading, text = len(block) - len(text), " ".join(text.split())  # 0 for a paragraph
         tag = f"h{min(6, heading + level)}" if heading else "p"
         plain, end = [], 0
         for match in MARK.finditer(text):
@@ -194,9 +196,3 @@ def to_html(markdown: str, references: Mapping[str, Entry], level: int = 0) -> s
 
 def _keys(match: re.Match[str]) -> list[str]:
     return [key.removeprefix("@") for key in match["cited"].split("; ")]
-
-
-def _blocks(markdown: str) -> list[tuple[int, str]]:
-    """Return depth of heading (0 for a paragraph) and text of each block."""
-    blocks = [block for block in re.split(r"\n\s*\n", markdown.strip()) if block.strip()]
-    return [(len(block) - len(block.lstrip("#")), " ".join(block.lstrip("#").split())) for block in blocks]

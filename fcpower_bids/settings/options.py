@@ -164,9 +164,14 @@ class Method:
         return self.high_pass or None, self.low_pass or None
 
     def configuration_hash(self) -> str:
-        """Eight characters that differ whenever a choice that changes participant-level numbers differs."""
+        """Eight characters that differ whenever a choice that changes participant-level numbers differs.
+
+        Files of one's own go in by what they are called, wherever they lie.
+        """
         fields = [field for field in dataclasses.fields(self) if field.metadata["section"] in METHOD_SECTIONS]
         chosen = {field.name: plain_value(getattr(self, field.name)) for field in fields}
+        chosen |= {"atlas": [Path(name).name for name in self.atlas], "strategy": self.cleaning()["strategy"]}
+        del chosen["atlas_dir"]
         return hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()[:8]
 
     def cleaning(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import pandas as pd
 from fcpower_bids import transforms
 from fcpower_bids.analyses import ALL, OF_COHORTS, analyses_to_run
 from fcpower_bids.analyses.catalogue import ANALYSES, FIRST_LOOKS
-from fcpower_bids.analyses.features import has_series, join_whole, sharing_spectra
+from fcpower_bids.analyses.features import FC, FC_POWER, has_series, join_whole, sharing_spectra
 from fcpower_bids.analyses.study import FEWEST_PEOPLE
 from fcpower_bids.check import check_first
 from fcpower_bids.cohort.assembly import check_names
@@ -147,6 +147,8 @@ def _settle(settings: Settings) -> Settings:
     asked = settings.group.representations if SCREENS.isdisjoint(analyses_to_run(settings)) else transforms.NAMES
     for line in describe_unread_remedy(asked, settings.method):
         say(line, settings)
+    if settings.group.save_models and {FC, FC_POWER}.isdisjoint(settings.group.representations):
+        say(f"--save-models makes no model: models are made of {FC} and {FC_POWER}, see --representations.", settings)
     return settings
 
 

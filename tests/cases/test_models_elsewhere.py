@@ -10,7 +10,7 @@ import pytest
 
 from fcpower_bids.workflows.group import complete_cohort, load_series_encoder, open_cohort
 from tests.cases.cohorts import QUICK, run, table, write_series, write_table
-from tests.cases.test_crossings import PEOPLE, SCORE, cohort, group, models, predictions
+from tests.cases.test_crossings import PEOPLE, PREDICT, SCORE, cohort, group, models, predictions
 from tests.command import parse_settings
 
 
@@ -38,6 +38,19 @@ def test_a_run_that_was_left_out_is_no_training_scan(volumes, limit, tmp_path):
     trained = rows["scan"].str.contains("run-1")
     assert rows["in_training"].tolist() == trained.tolist()
     assert trained.sum() == len(PEOPLE)
+
+
+def test_models_that_are_not_made_and_predictions_that_are_replaced_are_named(tmp_path):
+    cohort(tmp_path)
+    wanted = ("--targets", "score", "--save-models")
+    found = group(tmp_path, *wanted, "--representations", "fisher_z", "--name", "z", quick=PREDICT[:-2])
+    assert found.code == 0
+    assert "--save-models makes no model" in found.err
+    assert group(tmp_path, *wanted).code == 0
+    assert group(tmp_path, *wanted, "--name", "fewer", "--participant-label", *PEOPLE[1:]).code == 0
+    (first,), (other,) = models(tmp_path), (tmp_path / "out" / "group" / "fewer" / "models").glob("*_model")
+    texts = [run("predict", model, tmp_path / "out").out for model in (first, first, other, other, first)]
+    assert ["of another model is replaced" in text for text in texts] == [False, False, True, False, True]
 
 
 def test_parcels_without_names_are_those_of_the_model_only_where_they_are_as_many(tmp_path):

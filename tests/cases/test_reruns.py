@@ -47,6 +47,26 @@ def test_pages_alone_change_nothing_and_the_group_level_knows_an_atlas_by_the_fi
     assert found.states() == again.states()
 
 
+def test_an_atlas_and_a_strategy_are_known_by_name_and_content_wherever_they_lie(tmp_path):
+    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=80))
+    image = builtin_atlas("MNI152NLin2009cAsym", tmp_path / "made").image
+
+    def finish(place, column):
+        (tmp_path / place).mkdir()
+        for ending in (".nii.gz", ".tsv"):
+            shutil.copy(image.with_name(image.name.replace(".nii.gz", ending)), tmp_path / place / f"mine_dseg{ending}")
+        (tmp_path / place / "mine.yml").write_text(f"methods: x.\ncolumns: [{column}]\n")
+        given = ("--atlas", tmp_path / place / "mine_dseg.nii.gz", "--strategy", tmp_path / place / "mine.yml")
+        return run_app(tmp_path / "in", tmp_path / "out", *given, "--min-time", "0", "--nprocs", "1")
+
+    first, moved, other = finish("one", "csf"), finish("two", "csf"), finish("three", "global_signal")
+    assert (first.code, moved.code) == (0, 0), first.err + moved.err
+    assert "finished before" not in first.err
+    assert "1 recording, 1 of them finished before" in moved.err
+    assert other.code == 2
+    assert "made otherwise (--strategy mine.yml" in " ".join(other.err.split())
+
+
 @pytest.mark.parametrize(("run", "session"), [("1.0", "n/a"), ("01", "ses-a"), ("run-1", "a")])
 def test_a_decision_about_a_run_is_obeyed_however_a_table_writes_it(run, session, tmp_path):
     root = two_runs(tmp_path / "in")

@@ -10,7 +10,8 @@ from typing import Any
 import pandas as pd
 
 from fcpower_bids.analyses.transform_screen import SCREEN
-from fcpower_bids.cohort.inclusion import COUNTED
+from fcpower_bids.cohort.inclusion import COUNTED, EMBEDDING
+from fcpower_bids.encoders.checkpoints import SEEN
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import Facts, read_toml
 from fcpower_bids.reports.cohort.findings import known_people
@@ -75,11 +76,14 @@ def group_methods(tables: GroupTables) -> str:
         for analysis, table, name in PARAGRAPHS
         if analysis in done and len(tables.rows(table))
     }
-    scans, excluded = tables.rows("scans"), tables.rows("excluded")
-    kinds = excluded["what"].value_counts().to_dict() if len(excluded) else {}
+    scans = tables.rows("scans")
+    excluded = tables.rows("excluded").reindex(columns=["participant_id", "what", "reason"])
+    kinds = excluded["what"].value_counts().to_dict()
+    trained = excluded.loc[excluded["reason"].astype(str).str.endswith(SEEN.partition("{}")[2]), "participant_id"]
     sidecars = (*facts.values(), tables.facts("edges_summary") if EDGES in texts else {}, motion)
     features = next((str(each["FeaturesOfAPerson"]) for each in sidecars if "FeaturesOfAPerson" in each), "")
     embedded = any(name.startswith("embedding") for name in chosen["representations"])
+    counted = (*COUNTED, EMBEDDING) if embedded else COUNTED
     places = map(str, chosen["derivatives"])
     names = [place.partition("=")[0] if "=" in place else Path(place).name for place in places]
     selected = [(words, chosen[key]) for key, words in SELECTIONS.items() if chosen[key]]
@@ -102,7 +106,8 @@ def group_methods(tables: GroupTables) -> str:
         timed=len(scans) > 0 and scans["seconds"].notna().any(),
         several_runs=len(scans) > 0 and bool((scans["n_runs"] > 1).any()),
         cleaning=list(_cleaning(tables.facts("scans").get("Cleaning") or {})),
-        left_out=[count(int(number), str(kind)) for kind, number in kinds.items() if kind in COUNTED],
+        left_out=[count(int(number), str(kind)) for kind, number in kinds.items() if kind in counted],
+        seen=count(trained.nunique(), "person", "people") if embedded and len(trained) else "",
         **(_prediction(facts["prediction"], chosen, tables) if facts["prediction"] else {}),
     )
 
