@@ -193,7 +193,7 @@ def workers_section(options: argparse.Namespace) -> None:
     for name, resources in ways.items():
         started = time.monotonic()
         with tempfile.TemporaryDirectory() as folder, executing(resources, Path(folder)):
-            results.append(nested_cv(KernelRidge(kernel, PENALTIES), target, folds, each=map_tasks))
+            results.append(nested_cv(KernelRidge(kernel, PENALTIES), target, folds, map_folds=map_tasks))
         wall = time.monotonic() - started
         peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 1e3
         report(name, wall, f"by the clock, {wall / limit:.2f} of the limit; peak {peak:.0f} MB")
