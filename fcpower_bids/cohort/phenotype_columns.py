@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -29,18 +28,12 @@ COVARIATE, PART = "covariate", "part"
 FROM_SCANS = ("minutes", "scans", "degrees_of_freedom", "mean_fd")
 
 
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """Phenotypes ready for an analysis."""
+def resolve_columns(phenotypes: Phenotypes, people: Collection[str], settings: Group) -> Phenotypes:
+    """Return the phenotypes of people ready for an analysis, their defaults being its targets. Raises DatasetError.
 
-    frame: pd.DataFrame  # one row per person; targets, covariates and parts of composites are numbers where they can be
-    targets: tuple[str, ...]  # targets, without the composites
-    rows: tuple[Exclusion, ...]  # who misses a value, and columns that are not predicted
-    notes: tuple[str, ...]  # how text was coded, what was left out
-
-
-def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Group) -> Columns:
-    """Check the columns that the settings name, turn them into numbers, and settle the targets. Raises DatasetError."""
+    Targets, covariates and parts of composites are numbers where they can be; composites are not among the targets.
+    """
+    frame = phenotypes.frame.loc[[person for person in people if person in phenotypes.frame.index]].copy()
     composites = settings.composites
     parts = tuple(dict.fromkeys(part for columns in composites.values() for part in columns))
     groups = tuple(name for name in (settings.family_column, settings.site_column) if name)
@@ -67,7 +60,6 @@ def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Group
         for name in covariates
         if name in FROM_SCANS
     ]
-    frame = frame.copy()
     spoilt = set(phenotypes.conflicts) | {column for name, column in cut.items() if name in phenotypes.conflicts}
     for name in dict.fromkeys((*made_of, *covariates)):
         if name in frame.columns and name not in spoilt and cut.get(name) not in spoilt:
@@ -89,7 +81,8 @@ def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Group
         names = ", ".join(missing.columns[missing.loc[person].to_numpy()])
         rows.append(Exclusion(str(person), "n/a", VALUE, f"missing: {names}"))
     frame = frame.drop(columns=[name for name in phenotypes.conflicts if name in frame])
-    return Columns(frame, tuple(dict.fromkeys(targets)), tuple(rows), tuple(notes))
+    codes = (row for row in phenotypes.rows if row.participant_id in set(people))
+    return Phenotypes(frame, tuple(dict.fromkeys(targets)), rows=(*codes, *rows), notes=tuple(notes))
 
 
 def unknown_columns(phenotypes: Phenotypes, settings: Group) -> Iterator[str]:
@@ -217,17 +210,9 @@ def _there(name: str, known: Sequence[str], fewest: int) -> list[str]:
 
 def describe_sets(settings: Group) -> Iterator[str]:
     """Say how many columns of a shipped set are there, and which are not."""
+    used = {*settings.target_columns, *(part for parts in settings.composites.values() for part in parts)}
     for name, (about, columns) in measure_sets().items():
-        for used, what in (
-            *((parts, "a composite") for parts in settings.composites.values()),
-            (settings.target_columns, "targets"),
-        ):
-            there = [column for column in columns if column in used]
-            if len(there) < 2:
-                continue
-            missing = [column for column in columns if column not in there]
-            yield (
-                f"{name}, {what}: {len(there)} of {len(columns)} columns are there"
-                + (f"; missing: {', '.join(missing)}" if missing else "")
-                + f" ({about})."
-            )
+        there, missing = ([column for column in columns if (column in used) == is_there] for is_there in (True, False))
+        if len(there) > 1:
+            lacking = f"; missing: {', '.join(missing)}" if missing else ""
+            yield f"{name}: {len(there)} of {len(columns)} columns are there{lacking} ({about})."
