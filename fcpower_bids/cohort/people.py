@@ -33,16 +33,12 @@ def remove_codes(
     frame: pd.DataFrame, hints: Mapping[str, Any], named: Sequence[str] = ()
 ) -> tuple[pd.DataFrame, list[tuple[str, str]]]:
     """Set codes for missing values to missing: those named or declared, and what is infinite."""
-    cleaned = frame.copy()
-    removed: dict[str, list[str]] = {}
+    cleaned, removed = frame.copy(), dict[str, list[str]]()
     for name in map(str, frame.columns):
-        column = frame[name]
-        pairs = (code.rpartition("=") for code in named)  # CODE, or COLUMN=CODE
-        listed = [*_codes_of(hints.get(name)), *(code for of, _, code in pairs if of in ("", name))]
-        codes = {str(code) for code in listed} | {shorten(_number(code)) for code in listed}
-        declared = [bool(codes) and not pd.isna(value) and shorten(value) in codes for value in column]
-        infinite = np.isinf(column.to_numpy()) if column.dtype == np.float64 else False
-        is_code = np.array(declared, dtype=bool) | infinite
+        column, pairs = frame[name], (code.rpartition("=") for code in named)  # CODE, or COLUMN=CODE
+        listed = {*_codes_of(hints.get(name)), *(code for of, _, code in pairs if of in ("", name))}
+        numbers = pd.to_numeric(pd.Series(list(listed), dtype=object), errors="coerce").dropna()
+        is_code = column.isin([*map(str, listed), *numbers, *map(shorten, numbers), np.inf, -np.inf])
         for person in column.index[is_code]:
             removed.setdefault(str(person), []).append(f"{name} = {shorten(column[person])}")
         cleaned[name] = column.mask(is_code)
@@ -77,13 +73,6 @@ def _codes_of(hint: Any) -> Iterable[Any]:
             text = " ".join(map(str, level.values())) if isinstance(level, Mapping) else str(level)
             if MEANS_MISSING.search(text):
                 yield code
-
-
-def _number(code: Any) -> Any:
-    try:
-        return float(code)
-    except (TypeError, ValueError):
-        return code
 
 
 PERSON = "participant_id"
