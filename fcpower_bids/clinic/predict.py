@@ -255,14 +255,14 @@ def read_people(
     if not scans:
         return known
     datasets = dict.fromkeys(path.parent for path in people_tables(output_dir))
-    tables: list[tuple[Sequence[Source], Path | None]] = [(tables_of(dataset), dataset) for dataset in datasets]
-    tables += [([Source(phenotypes, is_given=True)], None)] if phenotypes is not None else []
+    tables = [(list(map(Source, tables_of(dataset))), [("", dataset)]) for dataset in datasets]
+    tables += [([Source(phenotypes, is_given=True)], [])] if phenotypes is not None else []
     names: dict[str, None] = {}
-    for sources, dataset in tables:
+    for sources, whose in tables:
         names = {}  # of the last, which is that of the user where one is given
         for session in {session: None for _, session in scans}:
             scanned = {person: (session,) for person, other in scans if other == session}
-            people = load_people(sources, scanned, dataset, missing_values)
+            people = load_people(sources, scanned, whose, missing_values)
             names |= dict.fromkeys(map(str, people.frame.columns))
             table = people.frame.drop(columns=[name for name in people.conflicts if name in people.frame])
             table = table.loc[[person for person in table.index if person in scanned]]

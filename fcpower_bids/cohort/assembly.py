@@ -28,8 +28,8 @@ from fcpower_bids.cohort.inclusion import (
     read_quality,
 )
 from fcpower_bids.cohort.people import PERSON as PERSON_ID
-from fcpower_bids.cohort.people import Phenotypes, Scanned, load_phenotypes, match_ids, read_rows
-from fcpower_bids.cohort.phenotype_columns import Columns, describe_sets, resolve_columns, unknown_columns
+from fcpower_bids.cohort.people import Scanned, load_phenotypes, match_ids, read_rows
+from fcpower_bids.cohort.phenotype_columns import describe_sets, resolve_columns, unknown_columns
 from fcpower_bids.cohort.recordings import Selected, describe_nothing_left, selected_of
 from fcpower_bids.cohort.scans import (
     Run,
@@ -111,7 +111,7 @@ def load_cohort(settings: Settings) -> Cohort:
     scanned = sessions_of(zip(table["participant_id"], table["session"], strict=True))
     people = list(scanned)
     phenotypes = load_phenotypes(settings, scanned)
-    columns = _columns_of(phenotypes, people, settings.group)
+    columns = resolve_columns(phenotypes, people, settings.group)
     folds, about_folds = load_folds(settings.group, people)
     facts = read_parcel_facts(chosen[0].root, chosen[0], parcels)
     embeddings, without_embedding, about_embeddings = read_embeddings(scans)
@@ -151,14 +151,14 @@ def load_cohort(settings: Settings) -> Cohort:
         embeddings=embeddings,
         series=series,
         repetition_times=tuple(scan[0].quality.repetition_time for scan in scans),
-        targets=columns.targets,
+        targets=columns.defaults,
         notes=tuple(dict.fromkeys(notes)),
         folds=folds,
         atlas=chosen[0].atlas_name,
         reference=_read_reference(parcels, settings.group.tangent_reference),
         cleaning=cleaning_of(chosen),
         joined=count_people(phenotypes.frame.index, people)
-        | {f"{WITH}{name}": int(columns.frame[name].notna().sum()) for name in columns.targets},
+        | {f"{WITH}{name}": int(columns.frame[name].notna().sum()) for name in columns.defaults},
     )
 
 
@@ -193,7 +193,7 @@ def check_phenotypes(settings: Settings, scanned: Scanned) -> None:
     """Read the phenotype tables, and refuse those that do not fit the people who are scanned. Raises DatasetError."""
     phenotypes = load_phenotypes(settings, scanned)
     count_people(phenotypes.frame.index, scanned)
-    _columns_of(phenotypes, list(scanned), settings.group)
+    resolve_columns(phenotypes, scanned, settings.group)
 
 
 def check_names(settings: Settings) -> None:
@@ -260,14 +260,6 @@ def _choose_recordings(
         raise DatasetError(describe_nothing_left(rows, settings.output_dir))
     notes += check_alike(chosen)
     return chosen, quality, rows, notes
-
-
-def _columns_of(phenotypes: Phenotypes, people: Collection[str], settings: Group) -> Columns:
-    there = set(phenotypes.frame.index)
-    frame = phenotypes.frame.loc[[person for person in people if person in there]]
-    columns = resolve_columns(phenotypes, frame, settings)
-    codes = tuple(row for row in phenotypes.rows if row.participant_id in set(people))
-    return Columns(columns.frame, columns.targets, codes + columns.rows, columns.notes)
 
 
 # --- Folds that a user brings ---------------------------------------------------------------------------------------

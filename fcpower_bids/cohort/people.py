@@ -33,16 +33,12 @@ def remove_codes(
     frame: pd.DataFrame, hints: Mapping[str, Any], named: Sequence[str] = ()
 ) -> tuple[pd.DataFrame, list[tuple[str, str]]]:
     """Set codes for missing values to missing: those named or declared, and what is infinite."""
-    cleaned = frame.copy()
-    removed: dict[str, list[str]] = {}
+    cleaned, removed = frame.copy(), dict[str, list[str]]()
     for name in map(str, frame.columns):
-        column = frame[name]
-        pairs = (code.rpartition("=") for code in named)  # CODE, or COLUMN=CODE
-        listed = [*_codes_of(hints.get(name)), *(code for of, _, code in pairs if of in ("", name))]
-        codes = {str(code) for code in listed} | {shorten(_number(code)) for code in listed}
-        declared = [bool(codes) and not pd.isna(value) and shorten(value) in codes for value in column]
-        infinite = np.isinf(column.to_numpy()) if column.dtype == np.float64 else False
-        is_code = np.array(declared, dtype=bool) | infinite
+        column, pairs = frame[name], (code.rpartition("=") for code in named)  # CODE, or COLUMN=CODE
+        listed = {*_codes_of(hints.get(name)), *(code for of, _, code in pairs if of in ("", name))}
+        numbers = pd.to_numeric(pd.Series(list(listed), dtype=object), errors="coerce").dropna()
+        is_code = column.isin([*map(str, listed), *numbers, *map(shorten, numbers), np.inf, -np.inf])
         for person in column.index[is_code]:
             removed.setdefault(str(person), []).append(f"{name} = {shorten(column[person])}")
         cleaned[name] = column.mask(is_code)
@@ -79,13 +75,6 @@ def _codes_of(hint: Any) -> Iterable[Any]:
                 yield code
 
 
-def _number(code: Any) -> Any:
-    try:
-        return float(code)
-    except (TypeError, ValueError):
-        return code
-
-
 PERSON = "participant_id"
 SESSION, SESSION_WHERE_REPEATED = "session_id", "session"
 PERSON_NAMES = (
@@ -105,9 +94,8 @@ class Source(NamedTuple):
     """A table to read."""
 
     path: Path
-    is_default: bool = False  # whether its numeric columns are targets when the user names none
-    is_given: bool = False  # whether the user named it, so that it must have people
-    site: str = ""  # the site whose rows are read, of a table of several
+    is_given: bool = False  # whether the user named it, so that it must have people, and its columns are the targets
+    site: str | None = ""  # whose people its labels are; None where each row says it
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +106,7 @@ class PeopleTable:
     frame: pd.DataFrame  # text, or NaN; a row per person, or per person and session where it has a column of these
     session: str = ""  # the column of sessions; empty where there is none
     hints: Mapping[str, Any] = field(default_factory=dict)  # its JSON
-    is_default: bool = False
+    is_given: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,17 +122,17 @@ class Phenotypes:
 
 
 def load_phenotypes(settings: Settings, scanned: Scanned) -> Phenotypes:
-    """Load the tables that the settings name, or those of the dataset. Raises DatasetError."""
+    """Load the tables that the settings name, and those of the datasets of the scans. Raises DatasetError."""
     folders = output_folders(settings, settings.output_dir)
-    if "" not in folders:
-        of_sites = [_load_site(site, folder, settings, scanned) for site, folder in folders.items()]
-        phenotypes = _unite(of_sites, folders)
-    else:
-        given = {path.absolute() for path in settings.group.phenotypes}
-        paths = [source.path for source in tables_of(settings.bids_dir) if source.path.absolute() not in given]
-        sources = [Source(path, is_default=True, is_given=True) for path in settings.group.phenotypes]
-        sources += [Source(path, not settings.group.phenotypes) for path in paths]
-        phenotypes = load_people(sources, scanned, settings.bids_dir, settings.group.missing_values)
+    sites = [site for site in folders if site]
+    of_sites = ((site, table.parent) for site in sites for table in people_tables(folders[site]))
+    datasets = list(dict.fromkeys(of_sites)) if sites else [("", settings.bids_dir)]
+    given = {path.absolute(): Source(path, True, None if sites else "") for path in settings.group.phenotypes}
+    tables = (Source(path, site=site) for site, dataset in datasets for path in tables_of(dataset))
+    sources = [*given.values(), *(table for table in tables if table.path.absolute() not in given)]
+    phenotypes = load_people(sources, scanned, datasets, settings.group.missing_values)
+    if len(sites) > 1 or (sites and SITE not in phenotypes.frame):
+        phenotypes = _with_sites(phenotypes)
     known = [str(name) for name in phenotypes.frame.columns]
     for code in settings.group.missing_values:  # of a column that is not there: its values would be taken as measured
         column, sign, _ = code.rpartition("=")
@@ -173,55 +161,26 @@ def _with_classes(phenotypes: Phenotypes, scanned: Scanned, settings: Settings) 
     return replace(phenotypes, frame=frame, conflicts=conflicts, notes=tuple(notes))
 
 
-def _load_site(site: str, folder: Path, settings: Settings, scanned: Scanned) -> Phenotypes:
-    """Load the tables of the dataset that an output folder was made of, and what those that are given say of it."""
-    start = person_at("", site)
-    of_site = {
-        f"sub-{person.removeprefix(start)}": sessions
-        for person, sessions in scanned.items()
-        if person.startswith(start)
-    }
-    sources = [Source(path, is_default=True, is_given=True, site=site) for path in settings.group.phenotypes]
-    datasets = list(dict.fromkeys(path.parent for path in people_tables(folder)))
-    for dataset in datasets:
-        sources += [source._replace(is_default=not settings.group.phenotypes) for source in tables_of(dataset)]
-    phenotypes = load_people(sources, of_site, next(iter(datasets), None), settings.group.missing_values)
-    frame = phenotypes.frame.rename(index=lambda person: person_at(str(person), site))
-    rows = tuple(row._replace(participant_id=person_at(row.participant_id, site)) for row in phenotypes.rows)
-    return replace(phenotypes, frame=frame, rows=rows, notes=tuple(f"{site}: {note}" for note in phenotypes.notes))
+def _with_sites(phenotypes: Phenotypes) -> Phenotypes:
+    """Add the sites of the people; a column of this name is of scanners, of which two datasets may call two alike."""
+    frame, notes = phenotypes.frame, phenotypes.notes
+    sites = pd.Series([str(person).removeprefix("sub-").partition("+")[0] for person in frame.index], frame.index)
+    if SITE in frame and (frame[SITE].notna() & frame[SITE].ne(sites)).any():
+        notes += (f"The column '{SITE}' has the name of --derivatives; call that of scanners otherwise.",)
+    conflicts = {name: why for name, why in phenotypes.conflicts.items() if name != SITE}
+    return replace(phenotypes, frame=frame.assign(**{SITE: sites}), conflicts=conflicts, notes=notes)
 
 
-def _unite(phenotypes: Sequence[Phenotypes], sites: Collection[str]) -> Phenotypes:
-    frames, conflicts, several = list[pd.DataFrame](), dict[str, str](), len(sites) > 1
-    notes = [note for of_site in phenotypes for note in of_site.notes]
-    for site, of_site in zip(sites, phenotypes, strict=True):
-        conflicts |= of_site.conflicts
-        # a column of this name within a dataset is of its scanners, of which two datasets may call two alike
-        is_replaced = several or SITE not in of_site.frame
-        frames.append(of_site.frame.assign(**{SITE: site}) if is_replaced else of_site.frame)
-        if several and set(of_site.frame.get(SITE, ())) - {site}:
-            notes.append(f"{site}: the column '{SITE}' has the name of --derivatives; call that of scanners otherwise.")
-    if several:
-        conflicts.pop(SITE, None)
-    return Phenotypes(
-        pd.concat(frames),
-        tuple(dict.fromkeys(name for of_site in phenotypes for name in of_site.defaults)),
-        conflicts,
-        tuple(row for of_site in phenotypes for row in of_site.rows),
-        tuple(notes),
-    )
-
-
-def tables_of(dataset: Path) -> list[Source]:
+def tables_of(dataset: Path) -> list[Path]:
     """List ``participants.tsv`` and ``phenotype/*.tsv`` of a dataset."""
     paths = dataset / "participants.tsv", *sorted((dataset / "phenotype").glob("*.tsv"))
-    return [Source(path) for path in paths if is_table(path)]
+    return [path for path in paths if is_table(path)]
 
 
 def load_people(
     sources: Sequence[Source],
     scanned: Scanned,
-    dataset: Path | None = None,
+    datasets: Sequence[tuple[str, Path]] = (),
     missing_values: Sequence[str] = (),
 ) -> Phenotypes:
     """Read tables of people and join them with the scans.
@@ -229,12 +188,12 @@ def load_people(
     Ids are those of the scans where zeros, capitals or signs differ and one alone can be meant. Of a table with
     sessions everyone has the row of the session of their scan, the first that has one where several scans are used;
     who has none misses the values. Codes for missing values are those that are named or that the JSON declares.
-    `dataset` has the sessions tables of the people. Raises DatasetError.
+    `datasets` have the sessions tables of the people of each site. Raises DatasetError.
     """
     notes: list[str] = []
     tables = [_read_table(source, notes) for source in sources]
-    if dataset is not None and (of_sessions := _read_sessions(dataset, scanned)) is not None:
-        tables.append(of_sessions)
+    of_sessions = (_read_sessions(dataset, site, scanned) for site, dataset in datasets)
+    tables += [table for table in of_sessions if table is not None]
     matched: dict[str, str] = {}
     without_scan: dict[str, None] = {}
     for place, table in enumerate(tables):  # each may have its own way to write an id
@@ -286,29 +245,26 @@ def read_rows(path: Path, notes: list[str] | None = None) -> pd.DataFrame:
     return frame
 
 
-def _rows_of(site: str, frame: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """Rows of one site, by the column of sites or by ids such as ``sub-SITE+01``. Raises DatasetError."""
-    start = person_at("", site)
-    if SITE in frame.columns:
-        return frame[frame[SITE].astype(str) == site].reset_index(drop=True)
-    if not frame[PERSON].str.contains("+", regex=False).any():
-        raise DatasetError(
-            f"{path} does not say whose people these are, and two sites may have one label. Add a column '{SITE}' with "
-            f"the names of --derivatives, or write participant_id as {start}01."
-        )
-    rows = frame[frame[PERSON].str.startswith(start)].reset_index(drop=True)
-    return rows.assign(**{PERSON: "sub-" + rows[PERSON].str.removeprefix(start)})
+def _at_site(source: Source, frame: pd.DataFrame) -> pd.DataFrame:
+    """People as the scans of several sites have them, ``sub-SITE+01``. Raises DatasetError."""
+    if source.site is None and SITE not in frame.columns:
+        if not frame[PERSON].str.contains("+", regex=False).any():
+            raise DatasetError(
+                f"{source.path} does not say whose people these are, and two sites may have one label. Add a column "
+                f"'{SITE}' with the names of --derivatives, or write participant_id as sub-SITE+01."
+            )
+        return frame
+    sites = frame[SITE].fillna("") if source.site is None else [source.site] * len(frame)
+    return frame.assign(**{PERSON: list(map(person_at, frame[PERSON], map(str, sites)))})
 
 
 def _read_table(source: Source, notes: list[str]) -> PeopleTable:
     """One table of people, which may be empty where the user did not name it."""
     path = source.path
     frame = read_rows(path, notes)
-    if source.site:
-        frame = _rows_of(source.site, frame, path)
-    if frame.empty and source.is_given and not source.site:
+    if frame.empty and source.is_given:
         raise DatasetError(f"{path} has a header and no people. Fill it in, or leave it out.")
-    frame = frame.drop_duplicates().reset_index(drop=True)
+    frame = _at_site(source, frame).drop_duplicates().reset_index(drop=True)
     repeated = frame[PERSON][frame[PERSON].duplicated()]
     session = next((str(name) for name in frame.columns if str(name).lower() == SESSION), "")
     if not session and SESSION_WHERE_REPEATED in frame.columns:
@@ -322,14 +278,16 @@ def _read_table(source: Source, notes: list[str]) -> PeopleTable:
         )
     sidecar = path.with_suffix(".json")
     hints = read_json(sidecar) if sidecar.is_file() else {}
-    return PeopleTable(path, _with_sessions(frame, session, path), session, hints, source.is_default)
+    return PeopleTable(path, _with_sessions(frame, session, path), session, hints, source.is_given)
 
 
-def _read_sessions(dataset: Path, scanned: Scanned) -> PeopleTable | None:
-    """The sessions tables of all people as one table; None where they have nothing but sessions."""
+def _read_sessions(dataset: Path, site: str, scanned: Scanned) -> PeopleTable | None:
+    """The sessions tables of all people of a site as one table; None where they have nothing but sessions."""
     lines: list[dict[str, str | None]] = []
-    for person in scanned:
-        path = dataset / person / f"{person}_sessions.tsv"
+    start = person_at("", site)
+    for person in (name for name in scanned if name.startswith(start)):
+        label = f"sub-{person.removeprefix(start)}"
+        path = dataset / label / f"{label}_sessions.tsv"
         if path.is_file():
             sheet = read_spreadsheet(path)
             lines += [{PERSON: person, **dict(zip(sheet.names, row, strict=True))} for row in sheet.rows]
@@ -405,7 +363,7 @@ def _alike_but_for_capitals(tables: Sequence[PeopleTable]) -> dict[str, str]:
 def match_ids(there: Sequence[str], people: Collection[str]) -> dict[str, str]:
     """Name people of a table as the scans do where zeros, capitals or signs differ, if exactly one fits."""
     names: dict[str, str] = {}
-    for key in (without_zeros, lambda name: re.sub(r"[\W_]", "", without_zeros(name))):
+    for key in (without_zeros, lambda name: re.sub(r"[^\w+]|_", "", without_zeros(name))):
         taken, counts = {*there, *names.values()}, (Counter(map(key, people)), Counter(map(key, there)))
         scanned = {key(name): name for name in people if name not in taken and key(name)}
         for name in (
@@ -444,8 +402,12 @@ def _merge(tables: Sequence[PeopleTable], frames: Sequence[pd.DataFrame], confli
                 values = first.where(first.notna(), values)
             columns[name] = values
             origins.setdefault(name, table.path)
+    given = any(table.is_given for table in tables)
     defaults = [
-        str(name) for table, frame in zip(tables, frames, strict=True) if table.is_default for name in frame.columns
+        str(name)
+        for table, frame in zip(tables, frames, strict=True)
+        if table.is_given or not (given or table.path == Path(SESSIONS))
+        for name in frame.columns
     ]
     merged = pd.DataFrame(columns, index=pd.Index(people, name=PERSON))
     return Phenotypes(merged, tuple(dict.fromkeys(defaults)), conflicts)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -25,21 +23,17 @@ CODES = frozenset(
     + [-int(digit * length) for digit in "789" for length in (1, 2, 3, 4, 5)]
 )
 """99, 999, 9999, 99999, the same of 7 and 8, their negatives, and -7, -8, -9."""
+COVARIATE, PART = "covariate", "part"
+"""Roles of a column beside `TARGET`."""
 FROM_SCANS = ("minutes", "scans", "degrees_of_freedom", "mean_fd")
 
 
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """Phenotypes ready for an analysis."""
+def resolve_columns(phenotypes: Phenotypes, people: Collection[str], settings: Group) -> Phenotypes:
+    """Return the phenotypes of people ready for an analysis, their defaults being its targets. Raises DatasetError.
 
-    frame: pd.DataFrame  # one row per person; targets, covariates and parts of composites are numbers where they can be
-    targets: tuple[str, ...]  # targets, without the composites
-    rows: tuple[Exclusion, ...]  # who misses a value, and columns that are not predicted
-    notes: tuple[str, ...]  # how text was coded, what was left out
-
-
-def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Group) -> Columns:
-    """Check the columns that the settings name, turn them into numbers, and settle the targets. Raises DatasetError."""
+    Targets, covariates and parts of composites are numbers where they can be; composites are not among the targets.
+    """
+    frame = phenotypes.frame.loc[[person for person in people if person in phenotypes.frame.index]].copy()
     composites = settings.composites
     parts = tuple(dict.fromkeys(part for columns in composites.values() for part in columns))
     groups = tuple(name for name in (settings.family_column, settings.site_column) if name)
@@ -66,19 +60,19 @@ def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Group
         for name in covariates
         if name in FROM_SCANS
     ]
-    frame = frame.copy()
     spoilt = set(phenotypes.conflicts) | {column for name, column in cut.items() if name in phenotypes.conflicts}
     for name in dict.fromkeys((*made_of, *covariates)):
         if name in frame.columns and name not in spoilt and cut.get(name) not in spoilt:
-            frame[name] = _as_numbers(frame[name])
-            sentences = list(_unusable(frame[name], phenotypes.frame[name], name in predicted, name in parts))
-            problems, spoilt = problems + sentences, spoilt | {name} if sentences else spoilt
+            frame[name] = _facts_of(frame[name])[0]
+            role = PART if name in parts else TARGET if name in predicted else COVARIATE
+            if fault := _fault_of(frame[name], phenotypes.frame[name], role):
+                problems, spoilt = [*problems, fault], spoilt | {name}
             levels = sorted({str(value) for value in frame[name].dropna()})
-            if _is_text(frame[name]) and len(levels) == 2:
+            if frame[name].dtype != np.float64 and len(levels) == 2:
                 notes.append(f"{name} is coded {levels[0]} = 0, {levels[1]} = 1.")
     if problems:
         raise DatasetError("\n".join(problems))
-    targets, rows = settings.target_columns, list[Exclusion]()
+    targets, rows = list(settings.target_columns), list[Exclusion]()
     if not predicted:
         targets, rows, about_targets = _default_targets(phenotypes, frame, (*covariates, *groups))
         notes += about_targets
@@ -87,7 +81,8 @@ def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Group
         names = ", ".join(missing.columns[missing.loc[person].to_numpy()])
         rows.append(Exclusion(str(person), "n/a", VALUE, f"missing: {names}"))
     frame = frame.drop(columns=[name for name in phenotypes.conflicts if name in frame])
-    return Columns(frame, tuple(dict.fromkeys(targets)), tuple(rows), tuple(notes))
+    codes = (row for row in phenotypes.rows if row.participant_id in set(people))
+    return Phenotypes(frame, tuple(dict.fromkeys(targets)), rows=(*codes, *rows), notes=tuple(notes))
 
 
 def unknown_columns(phenotypes: Phenotypes, settings: Group) -> Iterator[str]:
@@ -101,128 +96,81 @@ def unknown_columns(phenotypes: Phenotypes, settings: Group) -> Iterator[str]:
             yield f"No phenotype table has a column {describe_unknown(name, known)}"
 
 
-def _as_numbers(column: pd.Series) -> pd.Series:
-    """Numbers where there is nothing else, also in a column that was read as text; otherwise the text."""
+def _facts_of(column: pd.Series) -> tuple[pd.Series, bool, str]:
+    """Numbers where there is nothing else, whether most are numbers, and who has the first word, with the remedy."""
     numbers = pd.to_numeric(column, errors="coerce")
-    return numbers.astype(float) if numbers.notna().sum() == column.notna().sum() else column
+    words = column[column.notna() & numbers.isna()]
+    if words.empty:
+        return numbers.astype(float), True, ""
+    mostly = bool(2 * numbers.notna().sum() > column.notna().sum())
+    remedy = f" Correct it, or set missing_values '{column.name}={words.iloc[0]}' in --config-file if it means missing."
+    return column, mostly, f"{words.index[0]} has '{words.iloc[0]}'.{remedy if mostly else ''}"
 
 
-def _is_text(column: pd.Series) -> bool:
-    return column.dtype != np.float64
-
-
-def _unusable(column: pd.Series, of_all: pd.Series, predicted: bool, in_composite: bool) -> Iterator[str]:
-    levels = sorted({str(value) for value in column.dropna()}) if _is_text(column) else []
-    alike = Counter(level.casefold() for level in levels)
-    if spellings := [level for level in levels if alike[level.casefold()] > 1]:  # in capitals alone
-        yield f"The column '{column.name}' writes one level in several ways ({', '.join(spellings)}); use one of them."
-        return
-    if column.isna().all():
+def _fault_of(column: pd.Series, of_all: pd.Series, role: str) -> str:
+    """Why a column cannot be a target, a part of a composite or a covariate; empty where it can."""
+    column, mostly, word = _facts_of(column)
+    name, known, counts = column.name, column.dropna(), column.value_counts()
+    if word and len({level.casefold() for level in map(str, counts.index)}) < len(counts):  # in capitals alone
+        spellings = ", ".join(sorted(map(str, counts.index)))
+        return f"The column '{name}' writes one level in several ways ({spellings}); use one of them."
+    if known.empty:
         stranger = of_all.first_valid_index()
         strangers = "" if stranger is None else f"correct participant_id, as others have it, such as {stranger!s}, or "
-        yield f"The column '{column.name}' is missing for all {len(column)} people with scans; {strangers}leave it out."
-    elif predicted and (reason := _unpredictable(column, in_composite)):
-        yield reason
-    elif not predicted and _is_text(column) and column.nunique() > 2 and _mostly_numbers(column):
-        # As levels, every number would be a column of its own.
-        yield f"The covariate '{column.name}' has words among its numbers: {'. '.join(_first_word(column))}"
-    elif not _is_text(column):
-        yield from _of_no_size(column)
-    if code := _code_in(column):
-        yield f"The column '{column.name}' {code}"
-
-
-def _unpredictable(column: pd.Series, in_composite: bool) -> str:
-    """Why a column cannot be a target, or a part of a composite; empty where it can."""
-    if column.nunique() == 1:
-        return f"The target '{column.name}' is constant ({column.dropna().iloc[0]}) over all people; leave it out."
-    if _is_text(column) and (in_composite or column.nunique() > 2):
-        allowed = "numbers" if in_composite else "numbers or text of two levels"
-        word, remedy = _first_word(column)
-        sentence = f"The target '{column.name}' is not numeric: {word}. Only {allowed} can be used."
-        return f"{sentence} {remedy}" if _mostly_numbers(column) else sentence
-    counts = column.value_counts()
-    if not in_composite and len(counts) == 2 and counts.iloc[-1] == 1 and counts.iloc[0] > 2:
+        return f"The column '{name}' is missing for all {len(column)} people with scans; {strangers}leave it out."
+    if role != COVARIATE and len(counts) == 1:
+        return f"The target '{name}' is constant ({known.iloc[0]}) over all people; leave it out."
+    if role != COVARIATE and word and (role == PART or len(counts) > 2):
+        allowed = "numbers" if role == PART else "numbers or text of two levels"
+        return f"The target '{name}' is not numeric: {word} Only {allowed} can be used."
+    if role == TARGET and len(counts) == 2 and counts.iloc[-1] == 1 and counts.iloc[0] > 2:
         person = column.index[column == counts.index[-1]][0]
         return (
-            f"The target '{column.name}' has two values, and {person} alone has one of them ({column[person]}). "
+            f"The target '{name}' has two values, and {person} alone has one of them ({column[person]}). "
             "A class of one person can be learned or tested, not both. Correct it, or leave it out."
         )
-    return ""
-
-
-def _mostly_numbers(column: pd.Series) -> bool:
-    """Whether most of what is known are numbers, so that the others are codes for missing values or mistakes."""
-    return bool(2 * pd.to_numeric(column, errors="coerce").notna().sum() > column.notna().sum())
-
-
-def _first_word(column: pd.Series) -> tuple[str, str]:
-    """Who has the first word of a column, and the remedy where the others are numbers."""
-    words = column[column.notna() & pd.to_numeric(column, errors="coerce").isna()]
-    remedy = (
-        f"Correct it, or set missing_values '{column.name}={words.iloc[0]}' in --config-file if that means missing."
-    )
-    return f"{words.index[0]} has '{words.iloc[0]}'", remedy
-
-
-def _code_in(column: pd.Series) -> str:
-    """Say who has one of `CODES` that stands apart from the other numbers, and the remedy; empty where nobody has."""
-    suspect, numbers = column.isin(CODES), column.dropna() if not _is_text(column) else column.iloc[:0]
-    others = numbers[~suspect]
-    if others.empty:
+    if word and mostly and len(counts) > 2:  # as levels, every number would be a column of its own
+        return f"The covariate '{name}' has words among its numbers: {word}"
+    if word:
         return ""
-    low, high = float(others.min()), float(others.max())
-    above = (numbers > 2 * high - low) & (numbers > 2 * high)
-    below = (numbers < 0) & ((low >= 0) | ((numbers < 2 * low - high) & (numbers < 2 * low)))
-    apart = numbers[suspect & (above | below)]
-    if apart.empty:
-        return ""
+    sizes, spread = column.abs(), float(column.max() - column.min())
+    largest, place = float(sizes.max()), int(np.nanargmax(sizes))
+    who, value = column.index[place], f"{float(column.iloc[place]):g}"
+    why = f"cannot be computed with ({who} has {value}): its values are too large, too small, or alike but for rounding"
+    if not (largest > LARGEST or 0 < largest < SMALLEST or 0 < spread < LEAST_SPREAD * largest):
+        suspect = known.isin(CODES)
+        low, high = known[~suspect].min(), known[~suspect].max()  # NaN where none is left
+        above = (known > 2 * high - low) & (known > 2 * high)
+        below = (known < 0) & ((low >= 0) | ((known < 2 * low - high) & (known < 2 * low)))
+        if (apart := known[suspect & (above | below)]).empty:
+            return ""
+        who, value = apart.index[0], f"{apart.iloc[0]:g}"
+        why = f"has {value} ({who}), which looks like a code for a missing value"
     return (
-        f"has {apart.iloc[0]:g} ({apart.index[0]}), which looks like a code for a missing value: set missing_values "
-        f"{column.name}={apart.iloc[0]:g} in --config-file, or correct it."
+        f"The column '{name}' {why}. Correct it, give it in another unit, or set missing_values {name}={value} in "
+        "--config-file if that means missing."
     )
-
-
-def _of_no_size(column: pd.Series) -> Iterator[str]:
-    """Numbers with which one cannot compute: their squares are too large or vanish, or rounding is all that differs."""
-    sizes = column.abs()
-    largest, spread = float(sizes.max()), float(column.max() - column.min())
-    if largest > LARGEST or 0 < largest < SMALLEST or 0 < spread < LEAST_SPREAD * largest:
-        place = int(np.nanargmax(sizes))
-        value = f"{float(column.iloc[place]):g}"
-        yield (
-            f"The column '{column.name}' cannot be computed with: {column.index[place]!s} has {value}, and its values "
-            "are too large, too small, or alike but for rounding. Correct it, give it in another unit, or set "
-            f"missing_values {column.name}={value} in --config-file if that means missing."
-        )
 
 
 def _default_targets(
     phenotypes: Phenotypes, frame: pd.DataFrame, taken: Sequence[str]
-) -> tuple[tuple[str, ...], list[Exclusion], list[str]]:
-    """All numeric columns; those with words among their numbers, or of sessions without scans, with the reason."""
-    left_out: list[str] = []
-    targets: list[str] = []
-    rows: list[Exclusion] = []
+) -> tuple[list[str], list[Exclusion], list[str]]:
+    """All numeric columns; those that cannot be used, with the reason."""
+    targets, rows, empty = list[str](), list[Exclusion](), list[str]()
     for name in (default for default in phenotypes.defaults if default not in taken):
-        column, reason = frame[name], phenotypes.conflicts.get(name, "")
-        if _is_text(_as_numbers(column)) and _mostly_numbers(column) and not reason:
-            reason = f"it has words among its numbers: {'. '.join(_first_word(column))}"
-        reason = reason or _code_in(_as_numbers(column))
-        if reason:
-            rows.append(Exclusion(NO_SESSION, NO_SESSION, TARGET, f"{name} is not predicted: {reason}"))
-        elif not _is_text(column):
-            usable = not list(_unusable(column, phenotypes.frame[name], True, False))
-            (targets if usable else left_out).append(name)
-    if not phenotypes.defaults:
-        return (), [], []
+        numbers, mostly, word = _facts_of(frame[name])
+        fault = phenotypes.conflicts.get(name) or _fault_of(frame[name], phenotypes.frame[name], TARGET)
+        if not mostly or (not word and frame[name].dtype != np.float64):  # text, or the numbers of identifiers
+            continue
+        if not fault:
+            targets.append(name)
+        elif name not in phenotypes.conflicts and numbers.nunique() < 2:
+            empty.append(name)
+        else:
+            rows.append(Exclusion(NO_SESSION, NO_SESSION, TARGET, f"{name} is not predicted: {fault}"))
     notes = [f"No targets were named, so they are all numeric columns: {', '.join(targets) or 'none'}."]
-    if left_out:
-        notes.append(
-            "Constant or missing columns, those with one person in a class, and those with values that "
-            f"no measurement is, are no targets: {', '.join(left_out)}."
-        )
-    return tuple(targets), rows, [*notes, *(row.reason for row in rows)]
+    notes += [f"Constant or missing columns are no targets: {', '.join(empty)}."] if empty else []
+    return targets, rows, [*notes, *(row.reason for row in rows)] if phenotypes.defaults else []
 
 
 @cache
@@ -262,17 +210,9 @@ def _there(name: str, known: Sequence[str], fewest: int) -> list[str]:
 
 def describe_sets(settings: Group) -> Iterator[str]:
     """Say how many columns of a shipped set are there, and which are not."""
+    used = {*settings.target_columns, *(part for parts in settings.composites.values() for part in parts)}
     for name, (about, columns) in measure_sets().items():
-        for used, what in (
-            *((parts, "a composite") for parts in settings.composites.values()),
-            (settings.target_columns, "targets"),
-        ):
-            there = [column for column in columns if column in used]
-            if len(there) < 2:
-                continue
-            missing = [column for column in columns if column not in there]
-            yield (
-                f"{name}, {what}: {len(there)} of {len(columns)} columns are there"
-                + (f"; missing: {', '.join(missing)}" if missing else "")
-                + f" ({about})."
-            )
+        there, missing = ([column for column in columns if (column in used) == is_there] for is_there in (True, False))
+        if len(there) > 1:
+            lacking = f"; missing: {', '.join(missing)}" if missing else ""
+            yield f"{name}: {len(there)} of {len(columns)} columns are there{lacking} ({about})."

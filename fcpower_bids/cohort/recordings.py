@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -304,37 +304,29 @@ def _leave_out(scan: Connectome, state: str, reason: str) -> LeftOut:
     return LeftOut(scan.entities, scan.atlas_name, state, reason, scan.site, scan)
 
 
-def source_in(sidecar: Path) -> str:
-    """Name of the dataset that a recording was made from, by the sidecar of its quality table; empty without."""
-    sources: Any = [""]
-    with suppress(DatasetError):  # it is not there or damaged, for which the scan is left out
-        sources = read_json(sidecar).get("Sources") or sources
-    return str(sources[0]).partition(":")[2].partition(":")[0] if isinstance(sources, list) else ""
+class Making(NamedTuple):
+    """How a recording was made, by the sidecar of its quality table; empty where it is not there or damaged."""
+
+    source: str  # name of the dataset
+    words: frozenset[str]  # by which the dataset can be known
+    cleaning: dict[str, Any]  # choices of the cleaning
+    connectomes: dict[str, Any]  # choices of what is made of the series
 
 
-def dataset_in(sidecar: Path) -> set[str]:
-    """Words by which the dataset of a recording can be known, by the sidecar of its quality table; none without."""
-    with suppress(DatasetError):
-        return set(str(read_json(sidecar).get("Dataset", "")).split())
-    return set()
+def making_in(sidecar: Path) -> Making:
+    """Read how a recording was made."""
+    facts: Mapping[str, Any] = {}
+    with suppress(DatasetError):  # for which the scan is left out
+        facts = read_json(sidecar)
+    sources, words = facts.get("Sources"), frozenset(str(facts.get("Dataset", "")).split())
+    source = str(sources[0]).partition(":")[2].partition(":")[0] if isinstance(sources, list) and sources else ""
+    stated = (facts.get(kind) for kind in ("CleaningChoices", "ConnectomeChoices"))
+    return Making(source, words, *(dict(chosen) if isinstance(chosen, Mapping) else {} for chosen in stated))
 
 
 def cleaning_choices(connectome: Connectome) -> dict[str, Any]:
     """Return the choices that a recording was cleaned with; empty where its sidecar does not say."""
-    return choices_in(connectome.beside(QUALITY).with_suffix(".json"))
-
-
-def choices_in(sidecar: Path, kind: str = "CleaningChoices") -> dict[str, Any]:
-    """Return the choices of a kind that the sidecar of a quality table states; empty where there are none."""
-    with suppress(DatasetError):
-        chosen = read_json(sidecar).get(kind) if sidecar.is_file() else None
-        return dict(chosen) if isinstance(chosen, Mapping) else {}
-    return {}
-
-
-def made_with(sidecar: Path) -> dict[str, Any]:
-    """Return all choices that the sidecar of a quality table states, of cleaning and connectomes."""
-    return {**choices_in(sidecar), **choices_in(sidecar, "ConnectomeChoices")}
+    return making_in(connectome.beside(QUALITY).with_suffix(".json")).cleaning
 
 
 def describe_choices(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -382,9 +374,8 @@ def tabulate_recordings(output_dir: Path) -> pd.DataFrame:
         with suppress(DatasetError):  # the group level leaves it out, and says why
             cautions = cautions_of(connectome) if state == DONE else None
         verdict = UNUSABLE if state != DONE else None if cautions is None else CAUTION if cautions else SOUND
-        sidecar = connectome.beside(QUALITY).with_suffix(".json")
-        made = source_in(sidecar), digest_choices(choices_in(sidecar))
-        known = (verdict, " ".join(cautions or ()) or None, *made)
+        making = making_in(connectome.beside(QUALITY).with_suffix(".json"))
+        known = (verdict, " ".join(cautions or ()) or None, making.source, digest_choices(making.cleaning))
         figures = (quality.mean_fd, quality.seconds, quality.volumes)
         path = connectome.path.relative_to(output_dir).as_posix()
         rows.append((recording, atlas, path, state, reason or None, *known, *figures))

@@ -221,7 +221,7 @@ def _sources(settings: Settings) -> Iterator[tuple[str, Path, list[Offered]]]:
 
 def name_people(offered: Sequence[Offered], column: str, settings: Settings) -> list[Offered]:
     """Name people of a program that counts them by the ids of a table: a number is no id. Raises DatasetError."""
-    tables = [*settings.group.phenotypes, *(source.path for source in tables_of(settings.bids_dir))]
+    tables = [*settings.group.phenotypes, *tables_of(settings.bids_dir)]
     if not tables:
         return list(offered)  # there is nobody to be taken for another
     numbers: dict[str, str] = {}

@@ -23,7 +23,7 @@ from fcpower_bids.check import check_first
 from fcpower_bids.cohort.assembly import check_names
 from fcpower_bids.cohort.feature_choice import OWN_ATLAS, read_embedding_facts
 from fcpower_bids.cohort.inclusion import DECISION, EXCLUDED_TABLE, NO_SESSION, PERSON, RECORDING
-from fcpower_bids.cohort.phenotype_columns import describe_sets, name_columns
+from fcpower_bids.cohort.phenotype_columns import name_columns
 from fcpower_bids.cohort.recordings import selected_of, write_recordings
 from fcpower_bids.cohort.scans import IDENTITY, SCANS
 from fcpower_bids.elsewhere.imports import bring_sources
@@ -134,8 +134,6 @@ def _settle(settings: Settings) -> Settings:
         if settings.group.sites != PERMUTE and settings.group.site_column is None:
             raise UsageError(f"--sites {settings.group.sites} needs the column of sites. Give --site-column.")
         settings = settings.changed(targets=name_columns(settings))
-        for line in describe_sets(settings.group):
-            say(line, settings)
         _refuse_other_question(settings)
     elif next(settings.results.glob("*.tsv*"), None) is None:
         there = sorted(path.parent.name for path in (settings.output_dir / "group").glob(f"*/{SCANS.name}.tsv"))

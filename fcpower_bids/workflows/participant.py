@@ -16,14 +16,7 @@ from tqdm import tqdm
 
 from fcpower_bids.cohort.inclusion import list_connectomes, list_quality_sidecars
 from fcpower_bids.cohort.recordings import FILE as RECORDINGS
-from fcpower_bids.cohort.recordings import (
-    choices_in,
-    dataset_in,
-    describe_choices,
-    made_with,
-    source_in,
-    write_recordings,
-)
+from fcpower_bids.cohort.recordings import describe_choices, making_in, write_recordings
 from fcpower_bids.errors import DatasetError, Incomplete, UsageError
 from fcpower_bids.inputs.roots import dataset_names, derivative_root
 from fcpower_bids.inputs.sources import join
@@ -190,13 +183,13 @@ def _choices(jobs: Sequence[Job], settings: Settings) -> Choices:
 
 def _differs(sidecar: Path, choices: Choices) -> str:
     """Say in what a recording differs from those of the run, by the sidecar of its quality table."""
-    (datasets, now), source, known = choices, source_in(sidecar), dataset_in(sidecar)
+    (datasets, now), made = choices, making_in(sidecar)
     words = {word for root in datasets.values() for word in dataset_names(root).split()}
     # in containers every study has the same path
-    if source and (source not in datasets or (known and words and not known & words)):
+    if made.source and (made.source not in datasets or (made.words and words and not made.words & words)):
         several = "group reads several output folders: -d one=OUT1 two=OUT2"
-        return f"of another dataset, {source} in dataset_description.json ({several})"
-    before = made_with(sidecar) if "atlas" in now[0] else choices_in(sidecar)
+        return f"of another dataset, {made.source} in dataset_description.json ({several})"
+    before = {**made.cleaning, **made.connectomes} if "atlas" in now[0] else made.cleaning
     return f"that were made otherwise ({describe_choices(before, now[0])})" if before and before not in now else ""
 
 

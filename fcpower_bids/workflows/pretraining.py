@@ -289,11 +289,12 @@ def _sources(settings: Settings, door: Selected, atlas: str, dataset: str, corpu
         if scan.atlas in ("", atlas) and "task" in scan.labels
     }
     given = {path.absolute(): Source(path, is_given=True) for path in settings.group.phenotypes}
-    tables = [*given.values(), *(table for table in tables_of(settings.bids_dir) if table.path.absolute() not in given)]
+    others = (path for path in tables_of(settings.bids_dir) if path.absolute() not in given)
+    tables = [*given.values(), *map(Source, others)]
     families: dict[str, str] | None = None
     if (column := settings.group.family_column) is not None:
         scanned = sessions_of((run.participant, run.session) for run in door.connectomes)
-        people = load_people(tables, scanned, settings.bids_dir, settings.group.missing_values)
+        people = load_people(tables, scanned, [("", settings.bids_dir)], settings.group.missing_values)
         if column in people.conflicts:
             raise DatasetError(people.conflicts[column])
         there = [str(other) for other in people.frame]

@@ -22,7 +22,7 @@ from nipype.pipeline import plugins
 from nipype.pipeline.engine.utils import topological_sort
 from nipype.pipeline.plugins.base import PluginBase
 
-from fcpower_bids.cohort.recordings import made_with
+from fcpower_bids.cohort.recordings import making_in
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas import describe_atlas
 from fcpower_bids.inputs.roots import dataset_names
@@ -156,7 +156,8 @@ def process_recording(
         dataset = dataset_names(settings.bids_dir)
         if is_finished(output, recording, atlases, settings.method, dataset):
             return name, FINISHED
-        made = made_with(path_of(output, recording.entities, (), QUALITY).with_suffix(".json"))
+        making = making_in(path_of(output, recording.entities, (), QUALITY).with_suffix(".json"))
+        made = {**making.cleaning, **making.connectomes}
         if made not in ({}, {**settings.method.cleaning(), **settings.method.connectomes(a.name for a in atlases)}):
             return name, OTHERWISE  # by a run that has begun after this one
         configure_nipype(output / "logs" / "crashes", settings.run.debug)

@@ -145,7 +145,7 @@ def test_scanners_of_one_name_at_two_sites_are_not_one_site(tmp_path):
     words = ("group", "-d", f"one={sites}/one/out", f"two={sites}/two/out", *PREDICT, "--targets", "score")
     found = run(tmp_path / "bids", tmp_path / "out", *words, "--sites", "hold-out")
     assert found.code == 0
-    assert "one: the column 'site' has the name of --derivatives" in found.err
+    assert "The column 'site' has the name of --derivatives" in found.err
     folds = table(tmp_path / "out" / "group" / "folds.tsv")
     tested = folds[folds["role"] == "test"].groupby(["repeat", "fold"])["participant_id"]
     assert sorted("".join(sorted({person[4:7] for person in people})) for _, people in tested) == ["one", "two"]

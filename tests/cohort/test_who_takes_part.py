@@ -113,13 +113,15 @@ def test_codes_are_told_from_values(values, missing):
     named = Group(targets=("x",))
     table = Phenotypes(frame, ("x", "y"), {})
     if not missing:
-        assert resolve_columns(table, frame, named).targets == ("x",)
+        assert resolve_columns(table, frame.index, named).defaults == ("x",)
         return
-    with pytest.raises(DatasetError, match=rf"has {values[missing[0]]:g} \(sub-{missing[0]}\).* set missing_values x="):
-        resolve_columns(table, frame, named)
-    found = resolve_columns(table, frame, Group())
-    assert found.targets == ("y",)
-    assert "x is not predicted: has" in found.rows[0].reason
+    with pytest.raises(
+        DatasetError, match=rf"has {values[missing[0]]:g} \(sub-{missing[0]}\), .*code.* set missing_values x="
+    ):
+        resolve_columns(table, frame.index, named)
+    found = resolve_columns(table, frame.index, Group())
+    assert found.defaults == ("y",)
+    assert "x is not predicted: The column 'x' has" in found.rows[0].reason
 
 
 FRAME = pd.DataFrame(
@@ -145,14 +147,16 @@ FRAME = pd.DataFrame(
 
 def resolve(conflicts=None, **choices):
     settings = Settings(Path("bids"), Path("out"), "group").changed(**choices)
-    return resolve_columns(Phenotypes(FRAME, tuple(FRAME.columns), conflicts or {}), FRAME, settings.group)
+    return resolve_columns(Phenotypes(FRAME, tuple(FRAME.columns), conflicts or {}), FRAME.index, settings.group)
 
 
 def test_targets_default_to_the_numeric_columns_that_vary_and_have_no_other_role():
     found = resolve(covariates=("age",), family_column="family_id")
-    assert found.targets == ("score",)
-    assert "constant, empty, huge, tiny, rounded, rare" in " ".join(found.notes)
-    assert resolve(conflicts={"score": "differs"}).targets == ("age",)
+    assert found.defaults == ("score",)
+    assert "constant, empty" in " ".join(found.notes)
+    reasons = [row.reason for row in found.rows if row.what == "target"]
+    assert [reason.partition(" ")[0] for reason in reasons] == ["years", "huge", "tiny", "rounded", "rare"]
+    assert resolve(conflicts={"score": "differs"}).defaults == ("age",)
 
 
 @pytest.mark.parametrize(
@@ -165,9 +169,9 @@ def test_targets_default_to_the_numeric_columns_that_vary_and_have_no_other_role
         ({"targets": ("constant",)}, r"target 'constant' is constant \(7.0\)"),
         ({"targets": ("hand",)}, r"target 'hand' is not numeric: sub-1 has 'left'. Only numbers or text of two"),
         ({"targets": ("years",)}, r"target 'years' is not numeric: sub-3 has '\?'. .* missing_values 'years=\?'"),
-        ({"targets": ("huge",)}, r"'huge' .* sub-3 has 1e\+160, .* missing_values huge=1e\+160"),
-        ({"targets": ("g=age,tiny",)}, r"'tiny' cannot be computed with: .* 4e-310"),
-        ({"targets": ("rounded",)}, r"'rounded' cannot be computed with: .* 1e\+09"),
+        ({"targets": ("huge",)}, r"'huge' .*sub-3 has 1e\+160\): .* missing_values huge=1e\+160"),
+        ({"targets": ("g=age,tiny",)}, r"'tiny' cannot be computed with .* 4e-310"),
+        ({"targets": ("rounded",)}, r"'rounded' cannot be computed with .* 1e\+09"),
         ({"targets": ("rare",)}, r"'rare' has two values, and sub-2 alone has one of them \(1.0\)"),
         ({"covariates": ("level",)}, r"'level' writes one level in several ways \(F, M, f, m\)"),
         ({"targets": ("age",), "covariates": ("age",)}, r"'age' is both target and covariate"),
@@ -183,7 +187,7 @@ def test_a_column_that_cannot_be_used_is_one_sentence(choices, words):
 def test_a_table_of_strangers_is_blamed_for_their_names_and_not_for_the_column():
     frame = pd.concat([FRAME[["age"]], pd.DataFrame({"iq": [100.0, 120.0]}, index=["sub-X1", "sub-X2"])])
     with pytest.raises(DatasetError, match=r"'iq' is missing for all \d+ people with scans; .*as sub-X1, or"):
-        resolve_columns(Phenotypes(frame), frame.loc[FRAME.index], Group(targets=("iq",)))
+        resolve_columns(Phenotypes(frame), FRAME.index, Group(targets=("iq",)))
 
 
 SETTINGS = Settings(Path("bids"), Path("out"), "group").changed(min_time=60.0)
