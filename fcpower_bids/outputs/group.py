@@ -14,7 +14,7 @@ import numpy as np
 from fcpower_bids._version import __version__
 from fcpower_bids.errors import DatasetError, FcPowerError, Incomplete, Unfit
 from fcpower_bids.outputs.status import explain
-from fcpower_bids.outputs.tables import plain, read_json, write_blocks, write_json
+from fcpower_bids.outputs.tables import plain, read_json, write_json, write_table
 from fcpower_bids.parallel import say
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import TABLES
@@ -44,7 +44,7 @@ def write_group_tables(folder: Path, tables: Mapping[str, Table], settings: Sett
     """Write tables and sidecars, called as they are in ``tables``; one that was compressed, or was not, is replaced."""
     for name, table in tables.items():
         path = folder / table_file(name, table.n_rows)
-        write_blocks(path, table.blocks(), table.spec)
+        write_table(path, table.blocks(), table.spec)
         for ending in ENDINGS:
             if (other := folder / f"{name}{ending}") != path:
                 other.unlink(missing_ok=True)

@@ -29,7 +29,7 @@ from fcpower_bids.outputs.dataset import (
     parcels_path,
 )
 from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, status_path, write_status
-from fcpower_bids.outputs.tables import describe_files, write_array, write_declared, write_matrix
+from fcpower_bids.outputs.tables import describe_files, write_array, write_matrix, write_table
 from fcpower_bids.records import Atlas, Cleaning, Output, ParcelSeries, Recording
 from fcpower_bids.resources import peak_megabytes
 from fcpower_bids.schema import SERIES_VOLUMES, TABLES
@@ -120,7 +120,7 @@ def write_recording(output_dir: Path, results: Results) -> Written:
         tables = [(COVERAGE, COVERAGE_TABLE, coverage), (SPECTRUM, SPECTRUM_TABLE, spectrum[number])]
         for output, spec, (table, facts) in tables[: 1 if excluded else 2]:
             path = output_path(output_dir, results.recording, output, atlas)
-            paths.append(write_declared(path, table, spec))
+            paths.append(write_table(path, table, spec))
             paths.append(describe_files({**common_metadata(results, atlas), **facts, **spec.describe()}, path))
         if not excluded:
             paths += _atlas_files(output_dir, results, number)
@@ -168,7 +168,7 @@ def _recording_files(output_dir: Path, results: Results, quality: Sequence[Measu
         }
     )
     path = output_path(output_dir, recording, OUTLIERS)
-    yield write_declared(path, outliers, VOLUMES)
+    yield write_table(path, outliers, VOLUMES)
     settings, motion = results.settings, dict[str, Any]()
     if cleaning.head_radius is not None:
         motion["HeadRadiusMillimetres"] = round(cleaning.head_radius, 3)
@@ -178,7 +178,7 @@ def _recording_files(output_dir: Path, results: Results, quality: Sequence[Measu
         motion["MotionFilter"] = about
     yield describe_files({**base, **VOLUMES.describe(), **motion, "Threshold": settings.fd_thresh}, path)
     path = output_path(output_dir, recording, QUALITY)
-    yield write_declared(path, pd.concat([table for table, _ in quality], ignore_index=True), QUALITY_TABLE)
+    yield write_table(path, pd.concat([table for table, _ in quality], ignore_index=True), QUALITY_TABLE)
     facts = {key: value for _, facts in quality for key, value in facts.items()}
     chosen: dict[str, Any] = {"CleaningChoices": settings.cleaning()}
     chosen["ConnectomeChoices"] = settings.connectomes(atlas.name for atlas in results.atlases)
