@@ -182,7 +182,7 @@ def test_a_table_that_is_not_numeric_is_named(tmp_path, content):
 
 
 def test_a_long_table_is_written_block_by_block_and_whole_or_not_at_all(tmp_path):
-    spec = TableSpec("toy", "", "A toy.", {"who": Column("who", "Person", "text"), "n": Column("n", "Number")})
+    spec = TableSpec("toy", "", {"who": Column("who", "Person", "text"), "n": Column("n", "Number")})
     frame = pd.DataFrame({"who": ["a b", None, "c"], "n": [1.5, np.nan, 3.0]})
     expected = tables.write_table(tmp_path / "whole.tsv", frame, spec).read_bytes()
     plain, packed = tmp_path / "x.tsv", tmp_path / "x.tsv.gz"
