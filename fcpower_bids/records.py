@@ -41,12 +41,16 @@ def is_in_space(labels: Mapping[str, str], wanted: str) -> bool:
     if (labels.get("space") or labels.get("tpl") or "scanner") != space:
         return False
     pairs = [modifier.partition("-")[::2] for modifier in modifiers]
-    return all(value == "native" or _number(labels.get(key, "")) == _number(value) for key, value in pairs)
+    return all(value == "native" or value_of(key, labels.get(key, "")) == value_of(key, value) for key, value in pairs)
 
 
-def _number(label: str) -> str:
-    """A label without leading zeros."""
-    return label.lstrip("0") or label
+INDEX_KEYS = frozenset({"run", "echo", "flip", "inv", "split", "chunk", "res", "den", "cohort"})
+"""Entities whose value may be a number, so that 1 and 01 are the same."""
+
+
+def value_of(key: str, label: str) -> str:
+    """Value that a label of an entity stands for: a number has no leading zeros."""
+    return str(int(label)) if key in INDEX_KEYS and label.isdecimal() else label
 
 
 @dataclass(frozen=True)

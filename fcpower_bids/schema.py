@@ -54,7 +54,6 @@ class TableSpec:
 
     name: str  # of the file, without ending; of tables of a recording what stands after its entities
     owner: str  # the analysis or level that writes it
-    meaning: str  # one sentence for the documentation
     columns: Mapping[str, Column]  # by key, in the order of the file
     keys: tuple[str, ...] = ()  # columns that together identify a row; empty where rows need not differ
 
@@ -106,7 +105,7 @@ def _read_tables() -> dict[str, TableSpec]:
             column = known.get((name, key)) or known["", key]
             columns[key] = replace(column, optional=True) if word.endswith("?") else column
             keys += [key] if word.startswith("*") else []
-        tables[name] = TableSpec(name, row["owner"], row["meaning"], columns, tuple(keys))
+        tables[name] = TableSpec(name, row["owner"], columns, tuple(keys))
     return tables
 
 

@@ -40,7 +40,7 @@ from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError, Unfi
 from fcpower_bids.inputs.roots import people_tables
 from fcpower_bids.outputs.dataset import CONNECTIVITY
 from fcpower_bids.outputs.status import explain, group_alike
-from fcpower_bids.outputs.tables import plain, read_connectome, read_json, write_declared, write_json
+from fcpower_bids.outputs.tables import plain, read_connectome, read_json, write_json, write_table
 from fcpower_bids.records import PLACE
 from fcpower_bids.schema import TABLES
 from fcpower_bids.store import known_digest
@@ -174,7 +174,7 @@ def predict_scans(
     about = {key: value for key, value in facts.items() if key not in HIDDEN}
     about = json.loads(json.dumps(plain({**PREDICTED.describe(), "Model": path.name, **about})))
     coverage = _judge_coverage(frame, facts, output_dir, phenotypes)
-    write_declared(target, frame, PREDICTED)
+    write_table(target, frame, PREDICTED)
     of_run = {COVERAGE: coverage, OF_PEOPLE: phenotypes.name if phenotypes else ""}
     write_json(sidecar, about | {key: value for key, value in of_run.items() if value})
     broken = write_prediction_pages(output_dir, name, frame, facts)[1]

@@ -38,7 +38,7 @@ from fcpower_bids.inputs.roots import output_folders
 from fcpower_bids.inputs.sources import drop, join
 from fcpower_bids.outputs.dataset import CONNECTIVITY, QUALITY, describe_without_folders, known_folders, parse_name
 from fcpower_bids.outputs.status import DONE, EMBEDDING, EXCLUDED, FAILED, RUNNING, current_status, recorded
-from fcpower_bids.outputs.tables import declared_text, read_json
+from fcpower_bids.outputs.tables import read_json, table_text
 from fcpower_bids.records import Entities
 from fcpower_bids.schema import TABLES, is_table
 from fcpower_bids.settings import Settings
@@ -350,7 +350,7 @@ def write_recordings(output_dir: Path) -> Path:
     path = output_dir / FILE
     if may_write(output_dir):
         with lock(output_dir / LOCKS / path.name):
-            text = declared_text(tabulate_recordings(output_dir), RECORDINGS)
+            text = table_text(tabulate_recordings(output_dir), RECORDINGS)
             if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text:
                 write_text(path, text)
     return path

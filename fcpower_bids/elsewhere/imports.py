@@ -54,7 +54,7 @@ from fcpower_bids.outputs.tables import (
     read_json,
     read_table,
     write_array,
-    write_declared,
+    write_table,
 )
 from fcpower_bids.parallel import map_tasks, say, track
 from fcpower_bids.records import Output, space_of
@@ -277,7 +277,7 @@ def _import_recording(of_one: Sequence[Offered], source: str, place: Path, setti
         path = dataset.path_of(output, recording.entities, recording.atlas, kind).with_suffix(".npy")
         paths += [write_array(path, array), describe_files(facts, path)]
     about = {key: value for key, value in read[0][2].items() if key not in ("Atlas", SERIES_COLUMNS)}
-    paths.append(write_declared(quality, pd.DataFrame([row for *_, row in read]), QUALITY_TABLE))
+    paths.append(write_table(quality, pd.DataFrame([row for *_, row in read]), QUALITY_TABLE))
     paths.append(describe_files({**about, **QUALITY_TABLE.describe()}, quality))
     names = tuple(path.relative_to(output).as_posix() for path in paths)
     write_status(output, Status(name, DONE, IMPORT, fingerprint=state, outputs=names, inputs=place.name))

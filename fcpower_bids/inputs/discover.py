@@ -14,7 +14,6 @@ from fcpower_bids.inputs.sources import (
     CLEANED,
     CONFOUNDS,
     GRID_KEYS,
-    INDEX_KEYS,
     PATTERN,
     Sidecars,
     Source,
@@ -29,7 +28,7 @@ from fcpower_bids.inputs.sources import (
 from fcpower_bids.outputs.dataset import ENTITY_ORDER
 from fcpower_bids.outputs.status import FAILED, SKIPPED, explain
 from fcpower_bids.outputs.tables import program_names
-from fcpower_bids.records import Entities, Recording, is_in_space
+from fcpower_bids.records import Entities, Recording, is_in_space, value_of
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import load_json
 
@@ -69,12 +68,15 @@ def read_filters(settings: Settings) -> tuple[Filter, ...]:
         ("--session-label", "ses", settings.inputs.session_label),
         ("--task-id", "task", settings.inputs.task_id),
     )
-    stated = [
-        Filter(flag, key, tuple(_normal(key, label) for label in labels)) for flag, key, labels in options if labels
-    ]
-    return tuple(stated) + (
-        read_filter_file(settings.inputs.bids_filter_file) if settings.inputs.bids_filter_file else ()
-    )
+    stated = [_filter(flag, key, labels) for flag, key, labels in options if labels]
+    file = settings.inputs.bids_filter_file
+    return (*stated, *(read_filter_file(file) if file else ()))
+
+
+def _filter(origin: str, key: str, labels: Iterable[Any]) -> Filter:
+    """A condition as the user states it, where labels may begin with their key."""
+    values = (None if label is None else value_of(key, str(label).removeprefix(f"{key}-")) for label in labels)
+    return Filter(origin, key, tuple(values))
 
 
 def read_filter_file(path: Path) -> tuple[Filter, ...]:
@@ -100,9 +102,7 @@ def _condition(path: Path, name: str, value: Any) -> Filter:
     values = value if isinstance(value, list) else [value]
     if not values or not all(item is None or isinstance(item, (str, int)) for item in values):
         raise UsageError(f"The filter file {path} must give '{name}' a label, null, \"*\" or a list of these.")
-    return Filter(
-        f"{path.name}: {name}", key, tuple(None if item is None else _normal(key, str(item)) for item in values)
-    )
+    return _filter(f"{path.name}: {name}", key, values)
 
 
 def apply_filters(series: Sequence[Source], filters: Iterable[Filter]) -> list[Source]:
@@ -142,25 +142,21 @@ def _label(series: Source, key: str) -> str | None:
     if key in FILE_KEYS:
         return {"suffix": "bold", "extension": series.extension, "datatype": "func"}[key]
     label = series.labels.get(key)
-    return None if label is None else _normal(key, label)
-
-
-def _normal(key: str, label: str) -> str:
-    """Strip a leading ``key-``; numbers lose their leading zeros."""
-    bare = label.removeprefix(f"{key}-")
-    return str(int(bare)) if key in INDEX_KEYS and bare.isdecimal() else bare
+    return None if label is None else value_of(key, label)
 
 
 def _labels_there(series: Sequence[Source], key: str) -> str:
-    labels = sorted({_label(source, key) or "(none)" for source in series})
-    return ", ".join(labels[:20]) + (f" and {len(labels) - 20} more" if len(labels) > 20 else "")
+    return _first_of({_label(source, key) or "(none)" for source in series})
+
+
+def _first_of(labels: Collection[str]) -> str:
+    return ", ".join(sorted(labels)[:20]) + (f" and {len(labels) - 20} more" if len(labels) > 20 else "")
 
 
 def label_remedy(label: str, there: Collection[str]) -> str:
     """Say which labels there are, the first ones of many; blanks divide them on the command line."""
-    divided, labels = " Labels are divided by blanks." if "," in label else "", sorted(there)
-    shown = ", ".join([*labels[:20], *["..."] * (len(labels) > 20)])
-    return f"correct --participant-label.{divided} There are {shown or 'none'}."
+    divided = " Labels are divided by blanks." if "," in label else ""
+    return f"correct --participant-label.{divided} There are {_first_of(there) or 'none'}."
 
 
 PATTERNS = "sub-*/[ses-*/]func/*_desc-preproc_bold.nii[.gz] and *_bold.dtseries.nii"

@@ -84,11 +84,11 @@ def output_folders(settings: Settings, output_dir: Path) -> dict[str, Path]:
     return folders or {"": output_dir}
 
 
-def check_input_folder(bids_dir: Path) -> None:
-    """Refuse an input folder that is not there, whose name and tables are needed. Raises DatasetError."""
-    if not bids_dir.is_dir():
-        what = "is not a folder" if bids_dir.exists() else "does not exist"
-        raise DatasetError(f"The input folder {bids_dir} {what}. Check the path (and the mount of a container).")
+def check_input_folder(folder: Path, kind: str = "input") -> None:
+    """Refuse a folder that is not there, whose name and tables are needed. Raises DatasetError."""
+    if not folder.is_dir():
+        what = "is not a folder" if folder.exists() else "does not exist"
+        raise DatasetError(f"The {kind} folder {folder} {what}. Check the path (and the mount of a container).")
 
 
 def _implied_root(bids_dir: Path) -> Path:
@@ -110,10 +110,7 @@ def _implied_root(bids_dir: Path) -> Path:
 
 
 def _check_dataset(root: Path, no_bids: bool) -> None:
-    if not root.is_dir():
-        raise DatasetError(
-            f"The derivatives folder {root} does not exist. Check the path (and the mount of a container)."
-        )
+    check_input_folder(root, "derivatives")
     path = root / "dataset_description.json"
     if not no_bids and not path.is_file():
         raise DatasetError(

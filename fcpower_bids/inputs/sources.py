@@ -17,7 +17,7 @@ from fcpower_bids.errors import DatasetError, RecordingError, UsageError
 from fcpower_bids.imaging.confounds import MOTION_FILE, has_cosines_of
 from fcpower_bids.outputs.dataset import order_entities, parse_name
 from fcpower_bids.outputs.tables import read_json, write_json
-from fcpower_bids.records import Entities, Recording, space_of
+from fcpower_bids.records import Entities, Recording, space_of, value_of
 from fcpower_bids.store import lock, replace_folder
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ GRID_KEYS = frozenset({"space", "cohort", "res", "den"})
 CONFOUNDS = ("timeseries", "regressors")
 """Suffixes of the confounds table in fMRIPrep 20.2 and later, and 1.2 to 20.1."""
 
-INDEX_KEYS = frozenset({"run", "echo", "flip", "inv", "split", "chunk", "res"})
-"""Entities whose value may be a number, so that 1 and 01 are the same."""
 POINTERS = (b"/annex/objects/", b"version https://")
 """How files begin that git-annex and git-lfs put where the content would be."""
 
@@ -186,9 +184,7 @@ def is_unfetched(path: Path) -> bool:
 
 def values_of(entities: Entities) -> frozenset[tuple[str, str]]:
     """Entities as values: a number has no leading zeros."""
-    return frozenset(
-        (key, str(int(value)) if key in INDEX_KEYS and value.isdecimal() else value) for key, value in entities
-    )
+    return frozenset((key, value_of(key, label)) for key, label in entities)
 
 
 VOLUME = {"space": "MNI152NLin6Asym", "res": "2"}

@@ -377,9 +377,8 @@ class Sink(Step):
             problems,
             " ".join(dataset_names(Path(path)) for path in given.datasets.values()),
         )
-        written = write_recording(output_dir, results)
+        self._results |= write_recording(output_dir, results)
         write_previews(output_dir, results)
-        self._results |= {**written._asdict(), "files": list(written.files)}
 
 
 def _series(parcels: Iterable[str], series: Iterable[str]) -> list[ParcelSeries]:

@@ -25,7 +25,6 @@ from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.outputs.tables import json_text, made_by, program_names, read_json, read_table, table_text
 from fcpower_bids.records import Atlas, Entities, Output, Recording
-from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import LOCKS, atomic, lock, write_shared
 from fcpower_bids.transforms.connectomes import make_transform
@@ -154,7 +153,6 @@ to repeat the run.
 FC^alpha is a strong fingerprint: people can be recognised from it. Treat these files as personal data.
 Research software: not a medical device.
 """
-PARCELS = TABLES["sourcedata/atlases/tpl-SPACE/tpl-SPACE_ATLAS_dseg"]
 DESCRIPTIONS = {
     "spectrum": "Eigenvalues of the connectome before and after they are raised to alpha",
     "confounds": "Regressors and censored volumes of the cleaning",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ import numpy as np
 from fcpower_bids._version import __version__
 from fcpower_bids.errors import DatasetError, FcPowerError, Incomplete, Unfit
 from fcpower_bids.outputs.status import explain
-from fcpower_bids.outputs.tables import plain, read_json, write_blocks, write_json
+from fcpower_bids.outputs.tables import plain, read_json, write_json, write_table
 from fcpower_bids.parallel import say
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import TABLES
@@ -44,7 +44,7 @@ def write_group_tables(folder: Path, tables: Mapping[str, Table], settings: Sett
     """Write tables and sidecars, called as they are in ``tables``; one that was compressed, or was not, is replaced."""
     for name, table in tables.items():
         path = folder / table_file(name, table.n_rows)
-        write_blocks(path, table.blocks(), table.spec)
+        write_table(path, table.blocks(), table.spec)
         for ending in ENDINGS:
             if (other := folder / f"{name}{ending}") != path:
                 other.unlink(missing_ok=True)
@@ -76,18 +76,13 @@ class FinishedAnalyses:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        try:
+        self.key, self.question, self._entries = "", dict[str, Any](), dict[str, Any]()
+        with suppress(DatasetError, TypeError, AttributeError, ValueError, KeyError):
+            # not there, or damaged: every analysis runs again
             content = read_json(folder / NAME)
-        except DatasetError:  # not there, or damaged: every analysis runs again
-            content = {}
-        question, entries = content.get("question"), content.get("analyses")
-        self.key = str(content.get("key", ""))
-        self.question: dict[str, Any] = question if isinstance(question, dict) else {}
-        self._entries: dict[str, Any] = {}
-        for name, entry in entries.items() if isinstance(entries, dict) else ():
-            files = entry.get("files") if isinstance(entry, dict) else None
-            if isinstance(files, dict) and all(map(is_inner, files)):
-                self._entries[name] = entry
+            question, entries = dict(content["question"]), content["analyses"].items()
+            sound = {name: entry for name, entry in entries if all(map(is_inner, entry["files"].keys()))}
+            self.key, self.question, self._entries = str(content["key"]), question, sound
 
     @property
     def names(self) -> list[str]:
@@ -104,7 +99,10 @@ class FinishedAnalyses:
         entry = self._entries.get(name, {})
         if not entry.get("files") or entry.get("besides") != besides:
             return False
-        return all(_digest_file(stored_path(self.folder, file)) == digest for file, digest in entry["files"].items())
+        try:
+            return all(digest_of(stored_path(self.folder, file)) == digest for file, digest in entry["files"].items())
+        except OSError:
+            return False
 
     def begin(self, key: str) -> list[str]:
         """Note the key of a run that begins; return the analyses of another key, whose tables are removed."""
@@ -121,7 +119,7 @@ class FinishedAnalyses:
     ) -> None:
         """Note an analysis after its last table is on disk, and the question that it answers, if any."""
         files = (*(f"{table}.json" for table in tables), *(table_file(name, tables[name].n_rows) for name in tables))
-        digests = {file: _digest_file(self.folder / file) for file in sorted(files)}
+        digests = {file: digest_of(self.folder / file) for file in sorted(files)}
         self._entries[name] = {"files": digests, "besides": besides}
         self.question = dict(question or self.question)
         self._write()
@@ -157,13 +155,6 @@ def digest_cohort(cohort: Cohort) -> str:
     for start in range(0, 0 if cohort.contents else len(cohort.edges), ROWS):
         digest.update(np.ascontiguousarray(cohort.edges[start : start + ROWS]).data)
     return digest.hexdigest()
-
-
-def _digest_file(path: Path) -> str | None:
-    try:
-        return digest_of(path)
-    except OSError:
-        return None
 
 
 PAGE, INDEX, CHECK = "page", "index", "check"

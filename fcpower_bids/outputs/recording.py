@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,10 +28,8 @@ from fcpower_bids.outputs.dataset import (
     output_path,
     parcels_path,
 )
-from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, status_path, write_status
-from fcpower_bids.outputs.tables import describe_files, write_array, write_declared, write_matrix
+from fcpower_bids.outputs.tables import describe_files, write_array, write_matrix, write_table
 from fcpower_bids.records import Atlas, Cleaning, Output, ParcelSeries, Recording
-from fcpower_bids.resources import peak_megabytes
 from fcpower_bids.schema import SERIES_VOLUMES, TABLES
 from fcpower_bids.settings import Method
 from fcpower_bids.store import known_digest, write_bytes
@@ -50,33 +48,10 @@ RELATIONSHIPS = {
 }
 """Meaning of the entity ``stat`` of a matrix."""
 
-SPECTRUM_NAMES = {
-    "rank": "Rank",
-    "n_clipped": "NumberClipped",
-    "participation_ratio": "ParticipationRatio",
-    "participation_ratio_power": "ParticipationRatioPower",
-    "first_to_twentieth": "FirstToTwentieth",
-    "first_to_twentieth_power": "FirstToTwentiethPower",
-    "first_to_last": "FirstToLast",
-    "first_to_last_power": "FirstToLastPower",
-    "heat_trace": "HeatTrace",
-    "arclength": "Arclength",
-}
-"""Figures of the spectrum as the sidecar calls them; Power marks those of FC^alpha."""
-
 Measured = tuple[pd.DataFrame, dict[str, Any]]
 """A table, and what its sidecar says."""
 Named = Mapping[str, tuple[np.ndarray, Mapping[str, Any]]]
 """Arrays by name, each with what its sidecar says."""
-
-
-class Written(NamedTuple):
-    """Files of a recording."""
-
-    files: tuple[str, ...]  # relative to the output folder
-    excluded: str  # why it has no connectome; empty when it has one
-    # state and reason of each embedding that there is not, by the name of its atlas
-    problems: Mapping[str, tuple[str, str]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,12 +66,16 @@ class Results:
     series: Sequence[ParcelSeries]
     connectomes: Sequence[Named]  # FC and its transforms; none of an excluded recording
     embeddings: Sequence[Named]  # by the label of the encoder
-    problems: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # see `Written`
+    # state and reason of each embedding that there is not, by the name of its atlas
+    problems: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     dataset: str = ""  # words by which the dataset can be known
 
 
-def write_recording(output_dir: Path, results: Results) -> Written:
-    """Write all files of a recording but its status; nothing where a table cannot be computed."""
+def write_recording(output_dir: Path, results: Results) -> dict[str, Any]:
+    """Write all files of a recording but its status; nothing where a table cannot be computed.
+
+    Returns the ``files``, relative to the output folder, why it is ``excluded``, and the ``problems`` of embeddings.
+    """
     excluded, cleaning, settings = results.cleaning.excluded, results.cleaning, results.settings
     seen = [
         (replace(series, connectivity=matrices[FC][0]) if FC in matrices else series, atlas)
@@ -120,35 +99,14 @@ def write_recording(output_dir: Path, results: Results) -> Written:
         tables = [(COVERAGE, COVERAGE_TABLE, coverage), (SPECTRUM, SPECTRUM_TABLE, spectrum[number])]
         for output, spec, (table, facts) in tables[: 1 if excluded else 2]:
             path = output_path(output_dir, results.recording, output, atlas)
-            paths.append(write_declared(path, table, spec))
+            paths.append(write_table(path, table, spec))
             paths.append(describe_files({**common_metadata(results, atlas), **facts, **spec.describe()}, path))
         if not excluded:
             paths += _atlas_files(output_dir, results, number)
     for path in set(files_of(output_dir, results.recording.entities)).difference(paths) if excluded else ():
         path.unlink(missing_ok=True)  # of an earlier run
-    return Written(tuple(path.relative_to(output_dir).as_posix() for path in paths), excluded, results.problems)
-
-
-def conclude_recording(
-    output_dir: Path,
-    recording: str,
-    written: Written,
-    fingerprint: str,
-    seconds: float,
-    embedded: Mapping[str, str],
-    inputs: str,
-) -> Status:
-    """Write the final status of a recording, and those of embeddings that there are not: it is done all the same."""
-    state, stage = (EXCLUDED, "bandpass") if written.excluded else (DONE, "sink")
-    status = Status(recording, state, stage, written.excluded, seconds, peak_megabytes(), fingerprint, written.files)
-    status = write_status(output_dir, replace(status, inputs=inputs))
-    for atlas, name in embedded.items():
-        if atlas in written.problems:
-            problem, sentence = written.problems[atlas]
-            write_status(output_dir, Status(name, problem, "embed", sentence))
-        else:
-            status_path(output_dir, name).unlink(missing_ok=True)
-    return status
+    files = [path.relative_to(output_dir).as_posix() for path in paths]
+    return {"files": files, "excluded": excluded, "problems": dict(results.problems)}
 
 
 def _recording_files(output_dir: Path, results: Results, quality: Sequence[Measured]) -> Iterator[Path]:
@@ -168,7 +126,7 @@ def _recording_files(output_dir: Path, results: Results, quality: Sequence[Measu
         }
     )
     path = output_path(output_dir, recording, OUTLIERS)
-    yield write_declared(path, outliers, VOLUMES)
+    yield write_table(path, outliers, VOLUMES)
     settings, motion = results.settings, dict[str, Any]()
     if cleaning.head_radius is not None:
         motion["HeadRadiusMillimetres"] = round(cleaning.head_radius, 3)
@@ -178,7 +136,7 @@ def _recording_files(output_dir: Path, results: Results, quality: Sequence[Measu
         motion["MotionFilter"] = about
     yield describe_files({**base, **VOLUMES.describe(), **motion, "Threshold": settings.fd_thresh}, path)
     path = output_path(output_dir, recording, QUALITY)
-    yield write_declared(path, pd.concat([table for table, _ in quality], ignore_index=True), QUALITY_TABLE)
+    yield write_table(path, pd.concat([table for table, _ in quality], ignore_index=True), QUALITY_TABLE)
     facts = {key: value for _, facts in quality for key, value in facts.items()}
     chosen: dict[str, Any] = {"CleaningChoices": settings.cleaning()}
     chosen["ConnectomeChoices"] = settings.connectomes(atlas.name for atlas in results.atlases)
@@ -336,5 +294,6 @@ def tabulate_spectrum(series: ParcelSeries, settings: Method) -> Measured:
     table = pd.DataFrame(
         {"rank": np.arange(1, len(eigenvalues) + 1), "eigenvalue": eigenvalues, "eigenvalue_power": weights}
     )
-    facts = {SPECTRUM_NAMES[key]: value for key, value in spectrum_summary(eigenvalues, settings.alpha).items()}
-    return table, {"Alpha": settings.alpha, **facts}
+    summary = spectrum_summary(eigenvalues, settings.alpha)
+    names = {key: key.title().replace("_", "") for key in summary} | {"n_clipped": "NumberClipped"}
+    return table, {"Alpha": settings.alpha, **{names[key]: value for key, value in summary.items()}}

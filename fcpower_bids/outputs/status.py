@@ -18,7 +18,7 @@ import pandas as pd
 from fcpower_bids._version import __version__
 from fcpower_bids.encoders import embedding_label, further_files
 from fcpower_bids.errors import DatasetError, FcPowerError
-from fcpower_bids.outputs.tables import read_json, write_declared, write_json
+from fcpower_bids.outputs.tables import read_json, write_json, write_table
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Method
@@ -239,7 +239,7 @@ def write_status_table(output_dir: Path) -> pd.DataFrame:
         rows = [{name: getattr(status, name) for name in columns} for status in statuses]
         table = pd.DataFrame(rows, columns=columns)
         if writes:
-            write_declared(path, table, STATUS_TABLE)
+            write_table(path, table, STATUS_TABLE)
     return table
 
 

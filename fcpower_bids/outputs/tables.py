@@ -25,13 +25,9 @@ from fcpower_bids.schema import EXACT, SERIES_VOLUMES, TableSpec, table_fault
 from fcpower_bids.store import atomic, load_json, write_text
 
 MISSING = "n/a"
-NEXT = (",\n    ", ": ")
-"""Separators of a list of names in JSON, one line each."""
 ROWS = 50_000
 """Rows of a table that become text at a time."""
 COMPRESSION = 6
-SAMPLE = 1000
-"""First values of a column of decimals by which it is seen whether they repeat, as q and p of permutations do."""
 
 
 def write_json(path: Path, content: Mapping[str, Any], *, flush: bool = True) -> Path:
@@ -45,16 +41,8 @@ def describe_files(content: Mapping[str, Any], file: Path) -> Path:
 
 
 def json_text(content: Mapping[str, Any]) -> str:
-    """Return what :func:`write_json` writes: an indent of two, which the fast encoder has for a list of names alone."""
-    write = partial(json.dumps, ensure_ascii=False, allow_nan=False)
-    lines = []
-    for key, value in plain(content).items():
-        if isinstance(value, list) and value and set(map(type, value)) <= {str, int, float}:
-            text = f"[\n    {write(value, separators=NEXT)[1:-1]}\n  ]"
-        else:
-            text = write(value, indent=2 if isinstance(value, (dict, list)) else None).replace("\n", "\n  ")
-        lines.append(f"{write(key)}: {text}")
-    return "{\n  " + ",\n  ".join(lines) + "\n}\n" if lines else "{}\n"
+    """Return what :func:`write_json` writes."""
+    return json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def plain(value: Any) -> Any:
@@ -72,16 +60,8 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _decimal(value: float) -> str:
-    """Shortest decimal that reads back as the same float64; integers without a point."""
-    if value != value:
-        return MISSING
-    text = repr(value)
-    return text[:-2] if text.endswith(".0") else text
-
-
 def _decimals(row: Sequence[float]) -> str:
-    """:func:`_decimal` of many numbers, separated by tabs; a connectome has so many that each call would count."""
+    """Shortest decimals that read back as the same float64, integers without a point, separated by tabs."""
     text = "\t".join(map(repr, row)) + "\t"
     return text.replace(".0\t", "\t").replace("nan\t", f"{MISSING}\t")[:-1]
 
@@ -265,68 +245,45 @@ def column_names(path: Path) -> list[str]:
     return names[names[0] in ("", "Node") :]
 
 
-def write_table(path: Path, table: pd.DataFrame) -> Path:
-    """Write a table of mixed columns as TSV; missing values become ``n/a``, tabs and line breaks become spaces."""
-    return write_text(path, table_text(table))
-
-
-def table_text(table: pd.DataFrame) -> str:
-    """Return what :func:`write_table` writes."""
-    return _header(table) + "".join(_lines(table))
-
-
-def _header(table: pd.DataFrame) -> str:
-    return "\t".join(map(_cell, table.columns)) + "\n"
-
-
-def _lines(table: pd.DataFrame) -> Iterator[str]:
-    """Yield the rows as text, some at a time."""
-    for at in range(0, len(table), ROWS):
-        part = table.iloc[at : at + ROWS]
-        if len(part) < 4:  # a column of pandas costs more than its few cells
-            yield "".join("\t".join(map(_cell, row)) + "\n" for row in part.to_numpy(dtype=object).tolist())
-            continue
-        cells = [_cells(part.iloc[:, i]) for i in range(part.shape[1])]
-        yield "\n".join([*map("\t".join, zip(*cells, strict=True)), ""])
-
-
-def write_declared(path: Path, table: pd.DataFrame, spec: TableSpec) -> Path:
-    """Write a table with the columns of its declaration. Raises TypeError."""
-    return write_text(path, declared_text(table, spec))
-
-
-def declared_text(table: pd.DataFrame, spec: TableSpec) -> str:
-    """Return what :func:`write_declared` writes."""
-    spec.check(list(map(str, table.columns)))
-    return table_text(table)
-
-
-def write_blocks(path: Path, blocks: Iterable[pd.DataFrame], spec: TableSpec) -> Path:
-    """Write a table as :func:`write_declared`, block by block; the same rows give the same bytes. Raises TypeError."""
+def write_table(path: Path, table: pd.DataFrame | Iterable[pd.DataFrame], spec: TableSpec | None = None) -> Path:
+    """Write a table, whole or block by block, as :func:`table_text`: the same rows give the same bytes."""
     with ExitStack() as opened:
         raw: Any = opened.enter_context(opened.enter_context(atomic(path)).open("wb"))
         if path.suffix == ".gz":
             raw = opened.enter_context(gzip.GzipFile("", "wb", COMPRESSION, raw, mtime=0))
         stream = opened.enter_context(io.TextIOWrapper(raw, encoding="utf-8", newline="\n"))
-        for i, block in enumerate(blocks):
-            spec.check(list(map(str, block.columns)))
-            if i == 0:
-                stream.write(_header(block))
-            stream.writelines(_lines(block))
+        stream.writelines(_lines([table] if isinstance(table, pd.DataFrame) else table, spec))
     return path
 
 
+def table_text(table: pd.DataFrame, spec: TableSpec | None = None) -> str:
+    """Return a table of mixed columns, those of its declaration where it has one, as TSV. Raises TypeError.
+
+    Missing values are ``n/a``, tabs and line breaks are spaces.
+    """
+    return "".join(_lines([table], spec))
+
+
+def _lines(blocks: Iterable[pd.DataFrame], spec: TableSpec | None) -> Iterator[str]:
+    """Yield header and rows as text, some at a time."""
+    for number, block in enumerate(blocks):
+        if spec is not None:
+            spec.check(list(map(str, block.columns)))
+        if number == 0:
+            yield "\t".join(map(_cell, block.columns)) + "\n"
+        for at in range(0, len(block), ROWS):
+            part = block.iloc[at : at + ROWS]
+            cells = [_cells(part.iloc[:, place]) for place in range(part.shape[1])]
+            yield "\n".join([*map("\t".join, zip(*cells, strict=True)), ""])
+
+
 def _cells(column: pd.Series) -> list[str]:
-    """:func:`_cell` of each value; numbers at once, and what repeats once, as tables of edges are long."""
-    if column.dtype == np.float64 and len(column):
-        values = column.tolist()
-        if len(set(values[:SAMPLE])) > SAMPLE // 2:
-            return _decimals(values).split("\t")
-        known = {value: _decimal(value) for value in set(values)}  # 0.0 and -0.0 are one key
-        return [known[value] if value else _decimal(value) for value in values]
-    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iu":
-        return list(map(str, column.tolist()))
+    """:func:`_cell` of each value; numbers at once, and texts that repeat once, as tables of edges are long."""
     values = column.tolist()
+    if column.dtype == np.float64 and values:
+        return _decimals(values).split("\t")
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iu":
+        return list(map(str, values))
     texts = {value: _cell(value) for value in set(values)} if set(map(type, values)) == {str} else {}
     return list(map(texts.__getitem__ if texts else _cell, values))
 
@@ -335,7 +292,7 @@ def _cell(value: Any) -> str:
     if value is None or value is pd.NA or (isinstance(value, (float, np.floating)) and value != value):
         return MISSING
     if isinstance(value, (float, np.floating)):
-        return _decimal(float(value))
+        return _decimals([float(value)])
     if isinstance(value, (bool, np.bool_)):
         return "true" if value else "false"
     text = " ".join(str(value).split()) or MISSING

@@ -28,8 +28,9 @@ from fcpower_bids.imaging.atlas import describe_atlas
 from fcpower_bids.inputs.roots import dataset_names
 from fcpower_bids.interfaces.nodes import Bandpass, Connectivity, Parcellate, Power, Sink, Transform, choices_of
 from fcpower_bids.outputs.dataset import QUALITY, path_of
-from fcpower_bids.outputs.recording import Written, conclude_recording
 from fcpower_bids.outputs.status import (
+    DONE,
+    EXCLUDED,
     FAILED,
     RUNNING,
     Status,
@@ -39,6 +40,7 @@ from fcpower_bids.outputs.status import (
     forget_crashes,
     input_mark,
     is_finished,
+    status_path,
     write_status,
 )
 from fcpower_bids.records import Atlas, Recording
@@ -163,9 +165,9 @@ def process_recording(
         configure_nipype(output / "logs" / "crashes", settings.run.debug)
         started, stage = time.perf_counter(), ""
 
-        def note(state: str, reason: str = "") -> None:
+        def note(state: str, reason: str = "", **more: Any) -> None:
             seconds, process = round(time.perf_counter() - started, 3), os.getpid() if state == RUNNING else 0
-            write_status(output, Status(name, state, stage, reason, seconds, peak_megabytes(), process=process))
+            write_status(output, Status(name, state, stage, reason, seconds, peak_megabytes(), process=process, **more))
 
         def before(node: str) -> None:
             nonlocal stage
@@ -191,15 +193,25 @@ def process_recording(
             with suppress(OSError):  # the disk may be full
                 note(FAILED, reason)
             return name, f"failed at {stage}"
-        outputs = plugin.results["sink"].outputs
-        written = Written(tuple(outputs.files), outputs.excluded, outputs.problems)
-        embedded = embedding_names(name, atlases, settings.method)
-        seconds = round(time.perf_counter() - started, 3)
-        conclude_recording(output, name, written, mark, seconds, embedded, input_mark(recording))
+        written = plugin.results["sink"].outputs
+        stage = "bandpass" if written.excluded else "sink"
+        state, made_from = EXCLUDED if written.excluded else DONE, input_mark(recording)
+        note(state, written.excluded, fingerprint=mark, outputs=tuple(written.files), inputs=made_from)
+        _note_embeddings(output, embedding_names(name, atlases, settings.method), written.problems)
         forget_crashes(output, name)
         if not settings.run.debug:
             shutil.rmtree(folder, ignore_errors=True)
     return name, FINISHED
+
+
+def _note_embeddings(output: Path, names: Mapping[str, str], problems: Mapping[str, tuple[str, str]]) -> None:
+    """Write the statuses of embeddings that there are not, by atlas: the recording is done all the same."""
+    for atlas, name in names.items():
+        if atlas in problems:
+            state, reason = problems[atlas]
+            write_status(output, Status(name, state, "embed", reason))
+        else:
+            status_path(output, name).unlink(missing_ok=True)
 
 
 @lru_cache(maxsize=1)

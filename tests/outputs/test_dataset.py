@@ -146,7 +146,7 @@ def test_a_symmetric_matrix_is_written_as_its_rows_are(values):
     lower = np.tril_indices(len(values), -1)
     values[lower] = values.T[lower]
     names = [f"p{i}" for i in range(len(values))]
-    rows = ["\t".join(tables._decimal(value) for value in row) for row in values.tolist()]
+    rows = ["\t".join(tables._decimals([value]) for value in row) for row in values.tolist()]
     assert written(values, names) == "\n".join(["\t".join(names), *rows, ""])
     values[0, -1] = 3.0  # no longer symmetric
     assert written(values, names).split("\n")[1].endswith("3")
@@ -182,17 +182,17 @@ def test_a_table_that_is_not_numeric_is_named(tmp_path, content):
 
 
 def test_a_long_table_is_written_block_by_block_and_whole_or_not_at_all(tmp_path):
-    spec = TableSpec("toy", "", "A toy.", {"who": Column("who", "Person", "text"), "n": Column("n", "Number")})
+    spec = TableSpec("toy", "", {"who": Column("who", "Person", "text"), "n": Column("n", "Number")})
     frame = pd.DataFrame({"who": ["a b", None, "c"], "n": [1.5, np.nan, 3.0]})
-    expected = tables.write_declared(tmp_path / "whole.tsv", frame, spec).read_bytes()
+    expected = tables.write_table(tmp_path / "whole.tsv", frame, spec).read_bytes()
     plain, packed = tmp_path / "x.tsv", tmp_path / "x.tsv.gz"
     for path in (plain, packed):
-        tables.write_blocks(path, iter([frame[:2], frame[2:]]), spec)
+        tables.write_table(path, iter([frame[:2], frame[2:]]), spec)
     assert plain.read_bytes() == gzip.decompress(packed.read_bytes()) == expected
     before = packed.read_bytes()
-    assert tables.write_blocks(packed, iter([frame]), spec).read_bytes() == before
+    assert tables.write_table(packed, iter([frame]), spec).read_bytes() == before
     with pytest.raises(TypeError, match="toy"):
-        tables.write_blocks(packed, iter([frame, frame.assign(more=1)]), spec)
+        tables.write_table(packed, iter([frame, frame.assign(more=1)]), spec)
     assert packed.read_bytes() == before
     assert {path.name for path in tmp_path.iterdir()} == {"whole.tsv", "x.tsv", "x.tsv.gz"}
 

@@ -14,23 +14,13 @@ from fcpower_bids.core.connectome import pearson_connectivity
 from fcpower_bids.outputs import status
 from fcpower_bids.outputs.recording import (
     Results,
-    conclude_recording,
     tabulate_quality,
     tabulate_spectrum,
     write_recording,
 )
-from fcpower_bids.outputs.status import Status, embedding_names
 from fcpower_bids.records import Atlas, Cleaning, ParcelSeries, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import connectivity_of, make_transform, transform_recording
-
-
-def finish_recording(output_dir: Path, results: Results, fingerprint: str) -> Status:
-    """Write all files of a recording and then its status, as the nodes and the job do."""
-    written = write_recording(output_dir, results)
-    name = results.recording.name
-    embedded = embedding_names(name, results.atlases, results.settings)
-    return conclude_recording(output_dir, name, written, fingerprint, 0.0, embedded, "")
 
 
 @pytest.fixture
@@ -53,22 +43,22 @@ def results(tmp_path):
 
 def test_an_embedding_goes_with_the_connectome_of_its_series(results, tmp_path):
     output, own = tmp_path / "out", [{"fbert": (np.ones(3), {})}]
-    finish_recording(output, replace(results, embeddings=own), "mark")
-    finish_recording(output, results, "without the encoder")
+    write_recording(output, replace(results, embeddings=own))
+    write_recording(output, results)
     assert list(output.rglob("*_embedding.tsv"))
     (found,) = results.connectomes
     otherwise = {**found, "fc": (np.round(found["fc"][0], 3), found["fc"][1])}
-    finish_recording(output, replace(results, connectomes=[otherwise]), "other cleaning")
+    write_recording(output, replace(results, connectomes=[otherwise]))
     assert not list(output.rglob("*_embedding.*"))
 
 
 def test_of_an_excluded_recording_nothing_is_left_that_earlier_choices_made(results, tmp_path):
     """Else it would lie beside the connectome of a later cleaning."""
     output, own = tmp_path / "out", [{"fbert": (np.ones(3), {})}]
-    finish_recording(output, replace(results, embeddings=own), "mark")
+    write_recording(output, replace(results, embeddings=own))
     cleaning = replace(results.cleaning, excluded="Too short.")
     nothing = replace(results, cleaning=cleaning, connectomes=[{}])
-    finish_recording(output, nothing, "mark")
+    write_recording(output, nothing)
     assert not [*output.rglob("*_embedding.*"), *output.rglob("*desc-*_relmat.*"), *output.rglob("*_relmat.npy")]
 
 
