@@ -121,7 +121,10 @@ class CorrelationKernelRidgeCV(RegressorMixin, BaseEstimator):
             ),
         )
         splitter = FamilyFolds(int(self.cv)) if isinstance(self.cv, (int, np.integer)) else check_cv(self.cv)
-        held_out = [np.asarray(test, dtype=np.intp) for _, test in splitter.split(rows, groups=groups)]
+        splits = [tuple(map(np.asarray, split)) for split in splitter.split(rows, groups=groups)]
+        if any(np.union1d(train, test).size < len(rows) for train, test in splits):
+            raise ValueError("A fold must train on all rows that it does not hold out: every row has a part in it.")
+        held_out = [test.astype(np.intp) for _, test in splits]
         lacking = np.setdiff1d(np.arange(len(rows)), np.concatenate(held_out))
         if lacking.size:
             raise ValueError(f"The folds must hold out every row in turn, and row {lacking[0]} is never held out.")

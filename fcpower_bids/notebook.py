@@ -17,6 +17,8 @@ from fcpower_bids.analyses.scan_parts import equalise_scans
 from fcpower_bids.analyses.targets import join_families, labels_of
 from fcpower_bids.cli.parser import settings_of
 from fcpower_bids.cohort.assembly import load_cohort as assemble
+from fcpower_bids.cohort.inclusion import site_in
+from fcpower_bids.cohort.people import load_phenotypes
 from fcpower_bids.cohort.phenotype_columns import name_columns
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
@@ -49,6 +51,13 @@ class LoadedCohort:
         self.parcels, self.networks, self.centroids = cohort.parcels, cohort.networks, cohort.centroids
         self.atlas, self.scans, self.excluded, self.notes = cohort.atlas, cohort.scans, cohort.excluded, cohort.notes
         self.phenotypes = cohort.phenotypes.set_axis(cohort.phenotypes.index.astype(str)).reindex(list(self.names))
+        if per == SCAN:  # the values of a person at each session
+            parts = []
+            for session, names in pd.Series(self.names).groupby(np.array(self.sessions)):
+                values = load_phenotypes(settings, dict.fromkeys(names, (str(session),))).frame
+                values = values.reindex(index=list(names), columns=self.phenotypes.columns)
+                parts.append(values.set_axis(names.index))
+            self.phenotypes = pd.concat(parts).sort_index().set_axis(self.phenotypes.index)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -116,12 +125,13 @@ class LoadedCohort:
         return self._labels(self._settings.group.site_column, "site", self.names)
 
     def _labels(self, column: str | None, kind: str, names: Sequence[str]) -> NDArray[np.str_] | None:
-        """Labels of people; those without phenotypes have a label of their own."""
+        """Labels of people; those without phenotypes have the site of their folder, or a label of their own."""
         table = self._cohort.phenotypes
         if (labels := labels_of(table, column, kind)) is None:
             return None
         known = dict(zip(table.index.astype(str), labels.tolist(), strict=True))
-        return np.array([known.get(name, name) for name in names])
+        instead = {name: site_in(name) if column == SITE else None for name in names}
+        return np.array([known.get(name, instead[name] or name) for name in names])
 
 
 def load_cohort(

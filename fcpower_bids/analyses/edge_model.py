@@ -14,7 +14,6 @@ from scipy import special
 
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.differences import PooledNull, false_discovery_rates
-from fcpower_bids.core.folds import family_numbers
 from fcpower_bids.core.kernels import FeatureSource
 from fcpower_bids.errors import Unfit
 
@@ -73,7 +72,8 @@ class EdgeModel:
         values = np.asarray(target, dtype=np.float64)
         n = len(values)
         self.sites, spread = (
-            np.zeros(n, dtype=np.intp) if labels is None else family_numbers(labels, n) for labels in (sites, groups)
+            np.zeros(n, dtype=np.intp) if labels is None else np.unique(np.asarray(labels), return_inverse=True)[1]
+            for labels in (sites, groups)
         )
         if not n or np.ptp(values) == 0:
             raise Unfit("The target is the same for everyone, so no edge can go with it.")

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.features import scans_without_features
+from fcpower_bids.cohort.inclusion import site_in
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.data_checks import group_share
 from fcpower_bids.core.targets import (
@@ -23,6 +24,7 @@ from fcpower_bids.core.targets import (
     residual_target,
 )
 from fcpower_bids.errors import NotInCohort, Unfit
+from fcpower_bids.inputs.roots import SITE as OF_FOLDERS
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Group
 from fcpower_bids.settings.options import HOLD_OUT, PERMUTE
@@ -309,6 +311,8 @@ def site_columns(table: pd.DataFrame, settings: Group) -> list[str]:
 def site_labels(table: pd.DataFrame, column: str) -> NDArray[np.str_]:
     """The sites of a column, shape (n,); `UNKNOWN` where there is none."""
     values = table[column]
+    if column == OF_FOLDERS:  # people without phenotypes, too, have that of their output folder
+        values = values.where(values.notna(), [site_in(str(person)) for person in table.index])
     return values.astype(str).where(values.notna(), UNKNOWN).to_numpy(dtype=str)
 
 

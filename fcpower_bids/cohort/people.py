@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.cohort.inclusion import CODE, NO_SESSION, VALUE, Exclusion, name_some, person_at
+from fcpower_bids.cohort.inclusion import CODE, NO_SESSION, VALUE, Exclusion, name_some, person_at, site_in
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.roots import SITE, output_folders, people_tables
 from fcpower_bids.outputs.tables import read_json
@@ -164,7 +164,7 @@ def _with_classes(phenotypes: Phenotypes, scanned: Scanned, settings: Settings) 
 def _with_sites(phenotypes: Phenotypes) -> Phenotypes:
     """Add the sites of the people; a column of this name is of scanners, of which two datasets may call two alike."""
     frame, notes = phenotypes.frame, phenotypes.notes
-    sites = pd.Series([str(person).removeprefix("sub-").partition("+")[0] for person in frame.index], frame.index)
+    sites = pd.Series([site_in(str(person)) for person in frame.index], frame.index, dtype=object)
     if SITE in frame and (frame[SITE].notna() & frame[SITE].ne(sites)).any():
         notes += (f"The column '{SITE}' has the name of --derivatives; call that of scanners otherwise.",)
     conflicts = {name: why for name, why in phenotypes.conflicts.items() if name != SITE}
@@ -389,6 +389,8 @@ def _merge(tables: Sequence[PeopleTable], frames: Sequence[pd.DataFrame], confli
             if name in columns:
                 first = columns[name]
                 differ = first.notna() & values.notna() & (first.astype(object) != values.astype(object))
+                if first.dtype != values.dtype:  # a word in one of them makes its numbers text
+                    differ &= pd.to_numeric(first, errors="coerce") != pd.to_numeric(values, errors="coerce")
                 if differ.any():
                     person = differ.index[differ][0]
                     conflicts.setdefault(

@@ -170,7 +170,7 @@ def permuted_rows(
 def _exchangeable(n: int, families: ArrayLike | None, sites: ArrayLike | None) -> list[Rows]:
     """Rows of families of one size at one site, (families, size) each."""
     family = family_numbers(families, n)
-    site = np.zeros(n, dtype=np.intp) if sites is None else family_numbers(sites, n)
+    site = np.zeros(n, dtype=np.intp) if sites is None else np.unique(np.asarray(sites), return_inverse=True)[1]
     family = np.unique(family * (int(site.max()) + 1) + site, return_inverse=True)[1]
     sizes, site_of = np.bincount(family), np.zeros(int(family.max()) + 1, dtype=np.intp)
     site_of[family] = site

@@ -133,8 +133,6 @@ def _offer(cells: Mapping[str, str], table: Path, line: str) -> Offered:
 
 
 LIST, IMPORT = "list", "import"
-PEOPLE = "raw"
-"""Name of the link to the dataset with the tables of people, which `predict` follows."""
 OWN = re.compile(r"fmriprep\d*|nibabies")
 """Names of sources that the participant level reads; the group level has no use for them."""
 
@@ -177,7 +175,7 @@ def bring_sources(settings: Settings) -> None:
             f"{settings.output_dir} holds {other.recording} from another source than {place}. Give each source an "
             "output folder of its own, and read these as sites: -d one=OUT1 two=OUT2; or --replace."
         )
-    dataset.prepare_dataset(settings, {name: root, PEOPLE: settings.bids_dir})
+    dataset.prepare_dataset(settings, {name: root}, settings.bids_dir)
     still, output = {recording.name for recording in offered}, settings.output_dir
     gone = [status for status in read_statuses(output) if status.stage == IMPORT and status.recording not in still]
     for old in gone:

@@ -201,8 +201,17 @@ def _short(doi: str) -> str:
 
 def people_tables(output_dir: Path) -> list[Path]:
     """Return ``participants.tsv`` of the inputs that outputs link to, or of the datasets that these were made of."""
-    tables = []
-    for root in (folder.resolve() for folder in linked_datasets(output_dir).values()):
-        places = (root, root.parents[1]) if root.parent.name == "derivatives" else (root,)
-        tables += [table for place in places if is_table(table := place / "participants.tsv")]
-    return tables
+    places = (place for root in linked_datasets(output_dir).values() for place in _datasets_of(root))
+    return [table for place in dict.fromkeys(places) if is_table(table := place / "participants.tsv")]
+
+
+def people_beside(bids_dir: Path, root: Path) -> Path | None:
+    """Return `bids_dir` where it has a table of people that is found by no link to the derivatives in `root`."""
+    place = bids_dir.resolve()
+    return bids_dir if place not in _datasets_of(root) and is_table(place / "participants.tsv") else None
+
+
+def _datasets_of(root: Path) -> list[Path]:
+    """The dataset of a folder, and the one that it was made of."""
+    root = root.resolve()
+    return [root, root.parents[1]] if root.parent.name == "derivatives" else [root]

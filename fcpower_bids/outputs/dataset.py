@@ -141,6 +141,8 @@ def short_name(atlas: str) -> str:
 
 
 NAME = "fcpower_bids"
+PEOPLE = "raw"
+"""Name of the link to the dataset with the tables of people: that of the last run."""
 DESCRIPTION = "dataset_description.json"
 README = """\
 # Functional connectomes by fcpower_bids
@@ -161,13 +163,19 @@ DESCRIPTIONS = {
 }
 
 
-def prepare_dataset(settings: Settings, inputs: Mapping[str, Path]) -> dict[str, Path]:
-    """Make the output folder a BIDS derivative dataset, and return its inputs as links name them. Raises UsageError."""
+def prepare_dataset(settings: Settings, inputs: Mapping[str, Path], people: Path | None = None) -> dict[str, Path]:
+    """Make the output folder a BIDS derivative dataset, and return its inputs as links name them. Raises UsageError.
+
+    `people`: the dataset with the tables of people, where it is none of the inputs; the last that is given holds.
+    """
     output = settings.output_dir
     check_dataset(output)
+    of_people = {} if people is None or PEOPLE in inputs else {PEOPLE: people}
     try:
         write_shared(
-            output, output / DESCRIPTION, lambda: json_text(describe_dataset(name_inputs(inputs, output), output))
+            output,
+            output / DESCRIPTION,
+            lambda: json_text(describe_dataset(of_people | name_inputs(inputs, output), output)),
         )
     except OSError as error:
         raise UsageError(f"Nothing can be written to {output} ({error.strerror}). Choose another folder.") from error
@@ -180,8 +188,7 @@ def prepare_dataset(settings: Settings, inputs: Mapping[str, Path]) -> dict[str,
 
 def name_inputs(inputs: Mapping[str, Path], output_dir: Path) -> dict[str, Path]:
     """Keep the names that the outputs have for their inputs: the same folder has one, another dataset another."""
-    home = output_dir.absolute()
-    known = {name: Path(os.path.normpath(home / folder)) for name, folder in linked_datasets(output_dir).items()}
+    known = {name: Path(os.path.realpath(folder)) for name, folder in linked_datasets(output_dir).items()}
     named: dict[str, Path] = {}
     for name, root in inputs.items():
         there = [label for label in (name, *known) if label in known and known[label].is_dir()]
@@ -221,7 +228,8 @@ def describe_labels(settings: Settings) -> pd.DataFrame:
 def describe_dataset(inputs: Mapping[str, Path], output_dir: Path) -> dict[str, Any]:
     """Return ``dataset_description.json``: this program, what made the inputs, those of earlier runs too; links."""
     links = {name: link for name, link in _links(output_dir).items() if name not in inputs}  # the last run comes last
-    links |= {name: quote(os.path.relpath(path.absolute(), output_dir.absolute())) for name, path in inputs.items()}
+    home = os.path.realpath(output_dir)  # as links are read: a folder above may be a link
+    links |= {name: quote(os.path.relpath(os.path.realpath(path), home)) for name, path in inputs.items()}
     chain: list[Any] = [program for program in made_by(output_dir) if program.get("Name") != NAME]
     for path in inputs.values():
         chain += [entry for entry in made_by(path) if entry not in chain]

@@ -18,7 +18,7 @@ from fcpower_bids.cohort.inclusion import list_connectomes, list_quality_sidecar
 from fcpower_bids.cohort.recordings import FILE as RECORDINGS
 from fcpower_bids.cohort.recordings import describe_choices, making_in, write_recordings
 from fcpower_bids.errors import DatasetError, Incomplete, UsageError
-from fcpower_bids.inputs.roots import dataset_names, derivative_root
+from fcpower_bids.inputs.roots import dataset_names, derivative_root, people_beside
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.outputs.dataset import (
     QUALITY,
@@ -100,7 +100,8 @@ def run_participants(settings: Settings) -> int:
             f"{output} holds no recording, so there is nothing to report: leave out --reports-only, or correct the "
             "output folder."
         )
-    datasets = prepare_dataset(settings, dict([derivative_root(settings)]))
+    name, root = derivative_root(settings)
+    datasets = prepare_dataset(settings, {name: root}, people_beside(settings.bids_dir, root))
     if not (settings.run.reports_only and settings.record.is_file()):  # it holds the choices that made the outputs
         write_shared(output, settings.record, settings.as_toml())
     mark = hashlib.sha256(str(output.absolute()).encode()).hexdigest()[:8]

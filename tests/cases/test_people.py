@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fcpower_bids import load_cohort
 from tests.cases.cohorts import PEOPLE, group, observed, read, write_series, write_table
 from tests.command import main
 
@@ -57,6 +58,40 @@ def test_01_a_value_is_that_of_the_session_of_the_scan(tmp_path, scanned, chosen
     assert group(tmp_path, *PREDICT, "--targets", "age", "years", *options) == 0
     for column in ("age", "years"):
         assert observed(tmp_path, column) == pytest.approx(dict(zip(PEOPLE, AGES, strict=True)))
+
+
+@pytest.mark.parametrize("form", ["phenotype", "sessions"])
+def test_01_in_python_a_scan_has_the_values_of_its_session(tmp_path, form):
+    write_series(tmp_path, sessions=("2", "10", "11"))
+    of_sessions(tmp_path, form, ("2", "10"), AGES[:, None] + np.array([0, 3]))
+    assert group(tmp_path, *PREDICT, "--targets", "age") == 0
+    cohort = load_cohort(tmp_path / "out", tmp_path / "bids", per="scan", min_time=0.0)
+    ages = cohort.to_dataframe().reset_index().pivot(index="participant_id", columns="session", values="age")
+    np.testing.assert_array_equal(ages["ses-2"], AGES)
+    np.testing.assert_array_equal(ages["ses-10"], AGES + 3)
+    assert ages["ses-11"].isna().all(), "nothing was measured then"
+
+
+@pytest.mark.parametrize(
+    ("place", "cell", "words"),
+    [
+        (3, "refused", "sub-004 has refused in one and 23.0 in the other"),
+        (3, "refused", "--config-file missing_values"),
+        (5, "99.5", "sub-006 has 99.5 in one and 25.0 in the other"),
+        (5, "25.00", ""),
+    ],
+)
+def test_the_person_in_whom_two_tables_differ_is_named(place, cell, words, people, tmp_path, capsys):
+    ages = np.arange(20, 50)
+    write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, age=ages)
+    cells = [cell if row == place else f"{age}.0" for row, age in enumerate(ages)]
+    given = write_table(tmp_path / "given.tsv", participant_id=PEOPLE, age=cells)
+    options = ["--phenotypes", given, "--targets", "age"]
+    if words.startswith("--config-file"):
+        (tmp_path / "choices.toml").write_text('missing_values = ["age=refused"]\n')
+        options, words = [*options, "--config-file", tmp_path / "choices.toml"], ""
+    assert group(people, *PREDICT, *options) == (3 if words else 0)
+    assert words in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("form", ["phenotype", "sessions"])
@@ -259,3 +294,26 @@ def test_a_covariate_that_no_scan_has_is_named(people, capsys):
     said = capsys.readouterr().err
     assert f"'{covariate}' is known of nobody" in said
     assert "participant_id" not in said
+
+
+@pytest.mark.parametrize("without", ["a row", "a site", "one of two sites"])
+def test_people_without_a_site_change_places_among_themselves(without, tmp_path):
+    fd = np.random.default_rng(4).uniform(0.1, 0.3, len(PEOPLE))
+    write_series(tmp_path, signal=lambda row: (AGES[row] - 20) / 50, mean_fd=fd)
+    about = {"participant_id": PEOPLE, "age": AGES + 40 * (np.arange(30) % 2), "site": ["north", "south"] * 15}
+    people = pd.DataFrame(about)
+    people.loc[[4, 9], "site"] = np.nan
+    people = people.drop([4, 9]) if without == "a row" else people
+    if without == "one of two sites":
+        people["scanner"] = np.repeat(["a", "b"], 15)
+    write_table(tmp_path / "bids" / "participants.tsv", **people)
+    asked = ("--analyses", "prediction", "qc_fc", "edges", "--representations", "fc", "--permutations", 20)
+    assert group(tmp_path, *asked, "--targets", "age") == 0
+    motion = read(tmp_path, "qcfc")["r"]
+    edges = load_cohort(tmp_path / "out", tmp_path / "bids", min_time=0.0).features("fc")
+    labels = people.set_index("participant_id").reindex(PEOPLE).iloc[:, 1:].fillna("n/a")
+    known = labels.agg("/".join, axis=1)
+    sites = np.column_stack([known == name for name in known.unique()]).astype(float)
+    left = [values - sites @ np.linalg.lstsq(sites, values, rcond=None)[0] for values in (edges, fd)]
+    r = [np.corrcoef(column, left[1])[0, 1] for column in left[0].T]
+    assert motion.to_numpy() == pytest.approx(r, abs=1e-6)

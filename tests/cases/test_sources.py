@@ -169,6 +169,61 @@ def test_output_folders_are_sites_and_a_person_is_a_label_at_a_site(sites, tmp_p
     assert 'site_column = "site"' in settings
 
 
+@pytest.mark.parametrize("kind", ["a link to the folder", "a corrected dataset", "both were moved"])
+def test_the_people_of_a_site_are_those_of_the_dataset_that_it_was_last_made_with(kind, tmp_path):
+    (tmp_path / "bids").mkdir()
+    if kind == "a link to the folder":
+        (tmp_path / "disk" / "deep" / "real").mkdir(parents=True)
+        (tmp_path / "one").mkdir()
+        (tmp_path / "one" / "out").symlink_to(tmp_path / "disk" / "deep" / "real")
+        write_people(
+            tmp_path / "disk" / "deep" / "bids", LABELS[:20], score=-np.arange(20.0)
+        )  # another study beside it
+    sites, wanted = make_sites(tmp_path), np.arange(20.0)
+    if kind == "a corrected dataset":
+        wanted[2] = np.nan
+        write_people(tmp_path / "one" / "corrected", LABELS[:20], score=wanted)
+        words = ("group", "-d", f"list={tmp_path / 'one' / 'list.tsv'}", *CHECK, "--quiet", "--replace")
+        assert run(tmp_path / "one" / "corrected", tmp_path / "one" / "out", *words).code == 0
+    elif kind == "both were moved":
+        sites = tmp_path / "moved"
+        for name in ("one", "two"):
+            shutil.move(tmp_path / name, sites / name)
+    words = ("group", "-d", f"one={sites}/one/out", f"two={sites}/two/out", *PREDICT, "--targets", "score")
+    found = run(tmp_path / "bids", tmp_path / "out", *words)
+    assert found.code == 0, found.err
+    rows = table(tmp_path / "out" / "group" / "predictions.tsv").replace("n/a", np.nan).dropna(subset="observed")
+    seen = rows.groupby("participant_id")["observed"].first().astype(float)
+    np.testing.assert_array_equal(seen.reindex([f"sub-one+{label}" for label in LABELS[:20]]), wanted)
+
+
+def test_people_without_values_are_of_the_site_of_their_folder(tmp_path):
+    """Fingerprinting needs no table of people, and searches within sites all the same."""
+    (tmp_path / "bids").mkdir()
+    folders = []
+    for seed, (name, n) in enumerate({"one": 12, "two": 6}.items()):
+        source = write_list(tmp_path / name, LABELS[:n], ("1", "2"), seed=seed)
+        (tmp_path / name / "bids").mkdir(exist_ok=True)
+        words = ("group", "-d", f"list={source}", *CHECK, "--quiet")
+        assert run(tmp_path / name / "bids", tmp_path / name / "out", *words).code == 0
+        folders.append(f"{name}={tmp_path / name / 'out'}")
+    asked = ("--analyses", "fingerprinting", "qc_fc", "--min-time", 0, "--nprocs", 1)
+    found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", *folders, *asked)
+    assert found.code == 0, found.err
+    row = table(tmp_path / "out" / "group" / "identification.tsv").set_index("representation").loc["fc"]
+    assert row["n_sites"] == "2"
+    whole = fcpower_bids.load_cohort(tmp_path / "out", tmp_path / "bids", per="scan", min_time=0.0, derivatives=folders)
+    assert whole.sites.tolist() == [name[4:7] for name in whole.names]
+    edges, names, days = whole.features("fc"), np.array(whole.names), np.array(whole.sessions)
+    right = []
+    for first, second in (("ses-1", "ses-2"), ("ses-2", "ses-1")):
+        for who in np.unique(names):
+            others = np.flatnonzero((days == second) & (whole.sites == who[4:7]))
+            alike = np.corrcoef(edges[(names == who) & (days == first)], edges[others])[0, 1:]
+            right.append(names[others[alike.argmax()]] == who)
+    assert float(row["accuracy_within"]) == pytest.approx(np.mean(right))
+
+
 def test_the_decisions_of_a_site_hold_for_its_people_alone(sites, tmp_path):
     """As a run on its folder alone obeys them: people of these labels at the other site stay."""
     text = "participant_id\trecording\tdecision\n4\tn/a\treject\nsub-005\tsub-005_task-rest\treject\n"

@@ -104,6 +104,10 @@ def test_the_selected_penalty_is_the_best_of_a_search(cohort):
     np.testing.assert_allclose(both.penalty_, model.penalty_)
     with pytest.raises(ValueError, match="row 3 is never held out"):
         CorrelationKernelRidgeCV(cv=[(np.arange(3, 60), np.arange(3))]).fit(edges, y)
+    for gap in (1, 6, 30):  # as where relatives, or a site, are left out of the training
+        splits = [(np.setdiff1d(np.arange(60), np.arange(row, row + 1 + gap)), [row]) for row in range(60)]
+        with pytest.raises(ValueError, match="must train on all rows that it does not hold out"):
+            CorrelationKernelRidgeCV(cv=splits).fit(edges, y)
 
 
 def test_families_reach_the_folds_by_metadata_routing(cohort):
