@@ -11,6 +11,7 @@ import pytest
 from scipy.io import savemat
 
 import fcpower_bids
+from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.outputs.group import digest_cohort
 from tests.cases.cohorts import LABELS, P, T, run, series_of, table, write_list, write_people
 from tests.elsewhere.sources import described, read_connectome
@@ -346,3 +347,21 @@ def test_the_number_of_a_person_is_no_id(numbers, tmp_path):
         np.testing.assert_allclose(fc, np.corrcoef(series_of(label).T), atol=1e-9)
     rows = table(tmp_path / "out" / "group" / "predictions.tsv")
     assert set(rows.loc[rows["participant_id"] == "sub-004", "observed"].astype(float)) == {3.0}
+
+
+@pytest.mark.parametrize("place", ["elsewhere", "below, but not in derivatives", "derivatives"])
+def test_a_site_has_the_people_of_its_raw_dataset_wherever_its_derivatives_lie(place, tmp_path):
+    raw = tmp_path / "raw"
+    make_dataset(raw, DemoDesign.tiny(subjects=2, sessions=1, volumes=80))
+    moved = {"elsewhere": tmp_path / "deriv" / "fmriprep", "derivatives": raw / "derivatives" / "fmriprep"}
+    derivatives = moved.get(place, raw / "preprocessed" / "fmriprep")
+    if place != "derivatives":
+        derivatives.parent.mkdir()
+        shutil.move(raw / "derivatives" / "fmriprep", derivatives)
+    found = run(raw, tmp_path / "out", "participant", "--atlas", "builtin", "-d", derivatives, "--nprocs", 1)
+    assert found.code == 0, found.err
+    (tmp_path / "bids").mkdir()
+    words = ("group", "-d", f"a={tmp_path / 'out'}", "--analyses", "check", "--min-time", 0, "--nprocs", 1)
+    found = run(tmp_path / "bids", tmp_path / "all", *words)
+    assert found.code == 0, found.err
+    assert "2 people with scans, 2 in the phenotype tables, 2 in both" in found.err
