@@ -262,46 +262,55 @@ class Exclusion(NamedTuple):
 
 @dataclass(frozen=True)
 class Quality:
-    """Figures of one recording, NaN where unknown; its unreadable files."""
+    """Figures of one recording, NaN where unknown; its unreadable files; cautions, None where nothing was measured."""
 
     seconds: float
     volumes: float
     mean_fd: float
     degrees_of_freedom: float
     fault: str = ""
+    cautions: tuple[str, ...] | None = None
 
     @property
     def repetition_time(self) -> float:
         """Seconds between volumes; the quotient is exact to rounding, so the last digits are dropped."""
         return round(self.seconds / self.volumes, 9) if self.volumes > 0 else math.nan
 
+    @property
+    def verdict(self) -> str | None:
+        """``ok`` or ``caution``; None where nothing was measured."""
+        return None if self.cautions is None else CAUTION if self.cautions else SOUND
+
 
 def read_quality(connectome: Connectome) -> Quality:
     """Read the quality of a recording from its table, and where that is missing from the sidecar of the FC."""
+    table, sidecar = connectome.beside(QUALITY), connectome.path.with_suffix(".json").name
     try:
-        row, facts = quality_row(connectome), connectome.facts
+        rows, facts = quality_rows(table), connectome.facts
+        row = next((row for row in rows if row.get("atlas") == connectome.atlas_name), {})
         if row and not facts:  # a table alone is of ours, and says nothing of how the FC was made
-            raise DatasetError(
-                f"{connectome.path.with_suffix('.json').name} is missing; run the participant level again."
-            )
+            raise DatasetError(f"{sidecar} is missing; run the participant level again.")
+        if lacking := [column for column in JUDGED if row and column not in row]:
+            raise DatasetError(f"{table.name} has no column {lacking[0]}; {REMEDY}.")
     except DatasetError as error:
         fault = str(error).replace(f"{connectome.path.parent}{os.sep}", "").removesuffix(".")
         return Quality(math.nan, math.nan, math.nan, math.nan, fault=fault)
-    figures = {column: row[column] if column in row else facts.get(fact) for column, fact in FIGURES.items()}
-    known = {column: value for column, value in figures.items() if value is not None and value not in MISSING}
-    strange = [column for column, value in known.items() if not math.isfinite(number_of(value))]
-    fault = ""
+    texts = {column: row[column] if column in row else facts.get(fact) for column, fact in FIGURES.items()}
+    texts |= {column: row[column] for column in JUDGED if row}
+    numbers = {column: number_of(text) for column, text in texts.items()}
+    known = (column for column, text in texts.items() if text is not None and text not in MISSING)
+    fault, strange = "", next((column for column in known if not math.isfinite(numbers[column])), None)
     if strange:
-        name = connectome.beside(QUALITY).name if strange[0] in row else connectome.path.with_suffix(".json").name
-        fault = f"{name} has '{figures[strange[0]]}' for {strange[0]}, which is no number; {REMEDY}"
-    seconds, volumes, mean_fd, degrees_of_freedom = map(number_of, figures.values())
-    return Quality(seconds, volumes, mean_fd, degrees_of_freedom, fault)
-
-
-def quality_row(connectome: Connectome) -> dict[str, str]:
-    """The row of the atlas, empty where there is no table. Raises DatasetError."""
-    rows = quality_rows(connectome.beside(QUALITY))
-    return next((row for row in rows if row.get("atlas") == connectome.atlas_name), {})
+        name = table.name if strange in row else sidecar
+        fault = f"{name} has '{texts[strange]}' for {strange}, which is no number; {REMEDY}"
+    cautions = None
+    if row or "Notes" in facts:
+        empty = [str(node) for key in WITHOUT_VALUE for node in facts.get(key, [])]
+        judged = {**numbers, "mask_dice": number_of(row.get("mask_dice"))} if row else {}  # known in template space
+        notes = [str(note) for note in facts.get("Notes", [])]
+        cautions = tuple(find_cautions({connectome.atlas_name: empty}, judged, notes))
+    seconds, volumes, mean_fd, degrees_of_freedom = (numbers[column] for column in FIGURES)
+    return Quality(seconds, volumes, mean_fd, degrees_of_freedom, fault, cautions)
 
 
 def quality_rows(path: Path) -> list[dict[str, str]]:
@@ -358,23 +367,6 @@ def find_cautions(
                 "at the outlines on its page; the registration may have failed, or much of the brain was not scanned."
             )
     return [*cautions, *notes]
-
-
-def cautions_of(connectome: Connectome) -> list[str] | None:
-    """Say what calls for caution with the scan of an FC; None where nothing was measured. Raises DatasetError."""
-    row, facts = quality_row(connectome), connectome.facts
-    if not row and "Notes" not in facts:
-        return None
-    name, numbers = connectome.beside(QUALITY).name, dict[str, float]()
-    for key in JUDGED if row else ():
-        try:
-            numbers[key] = math.nan if row[key] in MISSING else float(row[key])
-        except (KeyError, ValueError):
-            raise DatasetError(f"{name} has no number for {key}: run the participant level again.") from None
-    if row:
-        numbers["mask_dice"] = number_of(row.get("mask_dice"))  # of scans alone that are in the template's space
-    empty = [str(node) for key in WITHOUT_VALUE for node in facts.get(key, [])]
-    return find_cautions({connectome.atlas_name: empty}, numbers, [str(note) for note in facts.get("Notes", [])])
 
 
 def bare(label: str, key: str) -> str:

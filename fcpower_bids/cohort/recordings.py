@@ -15,18 +15,15 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from fcpower_bids.cohort.inclusion import (
-    CAUTION,
     DECISION,
     NO_SESSION,
     PERSON,
     RECORDING,
-    SOUND,
     UNUSABLE,
     Connectome,
     Exclusion,
     Named,
     bare,
-    cautions_of,
     list_connectomes,
     list_quality_sidecars,
     person_at,
@@ -370,12 +367,10 @@ def tabulate_recordings(output_dir: Path) -> pd.DataFrame:
             rows.append((recording, atlas or None, None, state, reason, *nothing))
             continue
         quality = read_quality(connectome)
-        cautions: list[str] | None = None
-        with suppress(DatasetError):  # the group level leaves it out, and says why
-            cautions = cautions_of(connectome) if state == DONE else None
-        verdict = UNUSABLE if state != DONE else None if cautions is None else CAUTION if cautions else SOUND
+        verdict = quality.verdict if state == DONE else UNUSABLE
+        cautions = " ".join((state == DONE and quality.cautions) or ()) or None
         making = making_in(connectome.beside(QUALITY).with_suffix(".json"))
-        known = (verdict, " ".join(cautions or ()) or None, making.source, digest_choices(making.cleaning))
+        known = (verdict, cautions, making.source, digest_choices(making.cleaning))
         figures = (quality.mean_fd, quality.seconds, quality.volumes)
         path = connectome.path.relative_to(output_dir).as_posix()
         rows.append((recording, atlas, path, state, reason or None, *known, *figures))

@@ -205,6 +205,8 @@ def add(out: Path, *names: str, **choices) -> tuple[Connectome, ...]:
         (lambda path: path.write_text(path.read_text()[:-40]), "is cut short"),
         (lambda path: (path.unlink(), os.mkfifo(path)), "cannot be read"),
         (lambda path: path.write_text(path.read_text().replace("0.125", "low")), "has 'low' for mean_fd"),
+        (lambda path: path.write_text(path.read_text().replace("\t0\t0\t", "\tmany\t0\t")), "has 'many' for censored_"),
+        (lambda path: path.write_text(path.read_text().replace("\tvolumes", "\tv")), "has no column volumes"),
     ],
 )
 def test_damaged_quality_leaves_the_recording_out_by_name(tmp_path, damage, words):
