@@ -195,7 +195,7 @@ def _choose(facts: Mapping[str, Any], output_dir: Path) -> tuple[list[Connectome
     rows = [
         _refused(scan.recording, scan.participant, scan.session, scan.why) | {"quality": UNUSABLE}
         for scan in door.left_out
-        if scan.atlas in ("", *atlases)
+        if scan.atlas_name in ("", *atlases)
     ]
     if not fitting and not rows:
         raise DatasetError(describe_nothing_left((), output_dir))

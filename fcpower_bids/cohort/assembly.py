@@ -247,7 +247,7 @@ def _choose_recordings(
     rows = [
         recording.row()
         for recording in would_take_part(door.left_out, settings)
-        if recording.atlas in ("", chosen[0].atlas_name)
+        if recording.atlas_name in ("", chosen[0].atlas_name)
         and ("space" in recording.labels or (recording.site, *recording.entities) not in taking_part)
         and all(key not in recording.labels or recording.labels[key] in there for key, there in of_kind.items())
     ]

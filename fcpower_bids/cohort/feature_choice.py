@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.cohort.inclusion import Connectome
-from fcpower_bids.cohort.recordings import LeftOut, cleaning_choices, describe_choices, digest_choices, selected_of
+from fcpower_bids.cohort.recordings import cleaning_choices, describe_choices, digest_choices, selected_of
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.atlas_files import BUILTIN, ENTITIES, EXTENSIONS, declared_atlases, parse_name
 from fcpower_bids.inputs.discover import FILE_KEYS, Filter, apply_filters, note_unmatched, read_filters
@@ -70,7 +70,7 @@ def _in_spaces(connectomes: list[Connectome], spaces: Sequence[str]) -> list[Con
     return [scan for scan in connectomes if any(is_in_space(scan.labels, space) for space in spaces)]
 
 
-def would_take_part(left_out: Sequence[LeftOut], settings: Settings) -> list[LeftOut]:
+def would_take_part(left_out: Sequence[Connectome], settings: Settings) -> list[Connectome]:
     """Recordings that are left out, but would be asked for; of a whole person or session only its labels count."""
     conditions, nowhere = _conditions(settings), settings.output_dir
     asked = []

@@ -23,11 +23,11 @@ from fcpower_bids.outputs.dataset import (
     CONNECTIVITY,
     QUALITY,
     TIMESERIES,
-    file_name,
-    order_entities,
     parse_name,
+    path_of,
     short_name,
 )
+from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING
 from fcpower_bids.outputs.tables import is_cut_short, read_json, series_file
 from fcpower_bids.records import Entities, Output, label_order, space_of
 from fcpower_bids.schema import MISSING, TABLES
@@ -47,11 +47,36 @@ def person_at(person: str, site: str) -> str:
     return f"sub-{site}+{label}" if site else f"sub-{label}"
 
 
-class Named:
-    """What the entities of a recording say of it."""
+COUNTED = RECORDING, PERSON, PARCEL, VALUE, TARGET = "recording", "person", "parcel", "value", "target"
+NOT_DONE = (EXCLUDED, FAILED, RUNNING)
+NOWHERE = Path()
 
-    entities: Entities
-    site: str  # where there are several, that of its output folder
+
+class Exclusion(NamedTuple):
+    """One row of ``excluded.tsv``."""
+
+    participant_id: str
+    session: str
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Connectome:
+    """A recording under one atlas: its FC file and the companion files; why it takes no part, where it does not."""
+
+    # ``..._stat-pearsoncorrelation_relmat.tsv``, or ``.npy``, or ``..._timeseries.npy``, where that is all there is;
+    # `NOWHERE` of a recording without an FC
+    path: Path
+    entities: Entities  # those of its recording, or of its person or session where nothing of these could be used
+    atlas: Entities  # those of its atlas; none where it is without an FC under every one
+    powers: tuple[str, ...] = ()  # ``desc`` labels of its FC^alpha files
+    # ``desc`` label and atlas of the embeddings of its recording: under its own atlas, else under the first that has
+    # one, since encoders have atlases of their own
+    embeddings: tuple[tuple[str, Entities], ...] = ()
+    site: str = ""  # where there are several, that of its output folder
+    state: str = DONE
+    reason: str = ""  # why it is in another state
 
     def entity(self, key: str) -> str | None:
         """Return one label, or None."""
@@ -77,20 +102,15 @@ class Named:
         """Name of the recording, as in ``logs/status.tsv``."""
         return join(self.entities)
 
+    @property
+    def why(self) -> str:
+        """Why it does not take part, and who says so."""
+        return f"{self.state} at participant level: {self.reason}" if self.state in NOT_DONE else self.reason
 
-@dataclass(frozen=True)
-class Connectome(Named):
-    """One FC file and its companion files."""
-
-    # ``..._stat-pearsoncorrelation_relmat.tsv``, or ``.npy``, or ``..._timeseries.npy``, where that is all there is
-    path: Path
-    entities: Entities  # those of its recording
-    atlas: Entities  # those of its atlas
-    powers: tuple[str, ...] = ()  # ``desc`` labels of its FC^alpha files
-    # ``desc`` label and atlas of the embeddings of its recording: under its own atlas, else under the first that has
-    # one, since encoders have atlases of their own
-    embeddings: tuple[tuple[str, Entities], ...] = ()
-    site: str = ""  # where there are several, that of its output folder
+    def row(self) -> Exclusion:
+        """Return its row of ``excluded.tsv``."""
+        what = RECORDING if "task" in self.labels else PERSON
+        return Exclusion(self.participant, self.session, what, f"{self.recording}: {self.why}")
 
     @property
     def atlas_name(self) -> str:
@@ -120,28 +140,24 @@ class Connectome(Named):
 
     def beside(self, output: Output) -> Path:
         """Return where another output of this recording and atlas is."""
-        return self._file(() if output is QUALITY else self.atlas, output)
+        return path_of(self.root, self.entities, () if output is QUALITY else self.atlas, output)
 
     def embedding(self, label: str) -> Path:
         """Return where an embedding of this recording is."""
-        return self._file(dict(self.embeddings)[label], Output("embedding", (("desc", label),)))
+        output = Output("embedding", (("desc", label),))
+        return path_of(self.root, self.entities, dict(self.embeddings)[label], output)
 
     def is_embedding_outdated(self, label: str) -> bool:
         """Whether an embedding is of a series that was cleaned otherwise than the FC of its atlas is now."""
-        fc, embedding = self._file(dict(self.embeddings)[label], CONNECTIVITY), self.embedding(label)
-        sidecars = fc.with_suffix(".json"), embedding.with_suffix(".json")
+        fc = path_of(self.root, self.entities, dict(self.embeddings)[label], CONNECTIVITY)
+        sidecars = fc.with_suffix(".json"), self.embedding(label).with_suffix(".json")
         now, then = (read_json(path) if path.is_file() else {} for path in sidecars)
         return any(now[key] != then[key] for key in CLEANED if key in now and key in then)
 
-    def _file(self, atlas: Entities, output: Output) -> Path:
-        return self.path.with_name(
-            file_name(order_entities(self.entities, atlas, output.entities), output.suffix, output.extension)
-        )
 
-
-def list_connectomes(output_dir: Path) -> list[Connectome]:
+def list_connectomes(output_dir: Path, site: str = "") -> list[Connectome]:
     """List the FC files in ``sub-*/[ses-*/]func``, sorted by participant, session and name."""
-    everything = (connectome for folder in _func_folders(output_dir) for connectome in _in_folder(folder))
+    everything = (connectome for folder in _func_folders(output_dir) for connectome in _in_folder(folder, site))
     return sorted(
         everything,
         key=lambda connectome: (connectome.participant, label_order(connectome.session), connectome.path.name),
@@ -175,7 +191,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         return []
 
 
-def _in_folder(folder: Path) -> list[Connectome]:
+def _in_folder(folder: Path, site: str) -> list[Connectome]:
     there = {entry.name for entry in _entries(folder) if entry.name.startswith("sub-") and entry.name.endswith(KINDS)}
     names = [name for name in there if f"{name.removesuffix('.npy')}.tsv" not in there]
     connectomes, series = list[tuple[str, Entities]](), list[tuple[str, Entities]]()
@@ -205,7 +221,7 @@ def _in_folder(folder: Path) -> list[Connectome]:
         for _, label, of_atlas in sorted(candidates):
             nearest.setdefault(label, of_atlas)
         known = tuple(sorted(powers[stem])), tuple(sorted(nearest.items()))
-        listed.append(Connectome(folder / name, recording, atlas, *known))
+        listed.append(Connectome(folder / name, recording, atlas, *known, site))
     return listed
 
 
@@ -217,7 +233,6 @@ def _divide(stem: Entities) -> tuple[Entities, Entities]:
     )
 
 
-COUNTED = RECORDING, PERSON, PARCEL, VALUE, TARGET = "recording", "person", "parcel", "value", "target"
 EMBEDDING = "embedding"
 """That of a scan, which the other representations do not miss."""
 CODE, DECISION = "code", "decision"
@@ -249,15 +264,6 @@ DIALECT: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
 
 
 EXCLUDED_TABLE = TABLES["excluded"]
-
-
-class Exclusion(NamedTuple):
-    """One row of ``excluded.tsv``."""
-
-    participant_id: str
-    session: str
-    what: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -367,12 +373,6 @@ def find_cautions(
                 "at the outlines on its page; the registration may have failed, or much of the brain was not scanned."
             )
     return [*cautions, *notes]
-
-
-def bare(label: str, key: str) -> str:
-    """Return a label without its key, a run without leading zeros; a table may have made ``1.0`` of a 1."""
-    text = str(label).removeprefix(f"{key}-").removesuffix(".0")
-    return text.lstrip("0") or text if key == "run" else text
 
 
 def exclude_by_quality(

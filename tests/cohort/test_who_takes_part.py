@@ -279,7 +279,7 @@ def test_a_named_recording_is_meant_alone_and_only_what_is_rejected_is_left_out(
     lines = ["\t".join(row) for row in (("participant_id", "recording", "decision", "reason"), *rows)]
     path.write_text("\n".join([*lines, "01\tsub-01_acq-c\treject\tx"]) + "\n")
     decided = decide(Selected(found, ()), path)
-    assert [(one.connectome, one.reason) for one in decided.left_out] == [(found[0], "exclude.tsv: ghosts")]
+    assert [(one.path, one.reason) for one in decided.left_out] == [(found[0].path, "exclude.tsv: ghosts")]
     assert decided.connectomes == found[1:]
     assert [row.reason for row in decided.absent] == ["sub-01_acq-c: exclude.tsv names it, but it is not here"]
     path.write_text("participant_id\tdecision\n01\treject\n02\tmaybe\n")
@@ -325,7 +325,7 @@ def test_a_file_that_is_gone_under_one_atlas_says_nothing_of_another(tmp_path):
     for path in one.path.parent.glob(f"{one.path.stem}.*"):
         path.unlink()
     assert [each.atlas_name for each in selected(tmp_path).connectomes] == [other.atlas_name]
-    assert [each.atlas for each in selected(tmp_path).left_out] == [one.atlas_name]
+    assert [each.atlas_name for each in selected(tmp_path).left_out] == [one.atlas_name]
     table = tabulate_recordings(tmp_path).set_index("atlas")["state"].to_dict()
     assert table == {one.atlas_name: "failed", other.atlas_name: "done"}
 
