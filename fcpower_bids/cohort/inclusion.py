@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -288,6 +288,15 @@ class Quality:
         return None if self.cautions is None else CAUTION if self.cautions else SOUND
 
 
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One included recording."""
+
+    connectome: Connectome  # its FC file
+    quality: Quality  # its figures
+    place: int = -1  # its position among the `Edges`
+
+
 def read_quality(connectome: Connectome) -> Quality:
     """Read the quality of a recording from its table, and where that is missing from the sidecar of the FC."""
     table, sidecar = connectome.beside(QUALITY), connectome.path.with_suffix(".json").name
@@ -375,38 +384,34 @@ def find_cautions(
     return [*cautions, *notes]
 
 
-def exclude_by_quality(
-    connectomes: Sequence[Connectome], quality: Sequence[Quality], settings: Settings
-) -> tuple[list[bool], list[Exclusion]]:
-    """Say which recordings have whole files and pass ``min_time`` and ``max_mean_fd``, and why the others do not."""
-
-    def fault(connectome: Connectome, its: Quality) -> str:
-        limit = settings.group.max_mean_fd
-        if its.fault:
-            return its.fault
-        if its.seconds < settings.method.min_time:
-            return f"{its.seconds:.0f} s are left, less than --min-time {settings.method.min_time:g} s"
-        if limit is not None and math.isnan(its.mean_fd):
-            return "its mean framewise displacement is not known, and --max-mean-fd asks for it"
-        if limit is not None and its.mean_fd > limit:
-            return f"mean framewise displacement {its.mean_fd:.3f} mm, more than --max-mean-fd {limit:g} mm"
-        path = series_file(connectome.beside(TIMESERIES))  # without it nobody has analyses of scan length
-        try:
-            return f"{path.name} is cut short: {REMEDY}" if path.is_file() and is_cut_short(path) else ""
-        except OSError as error:
-            return f"{path.name} cannot be read ({error.strerror}): {REMEDY}"
-
-    return exclude(connectomes, list(map(fault, connectomes, quality)))
+def leave_out(runs: Sequence[Run], reasons: Iterable[str], rows: list[Exclusion]) -> list[Run]:
+    """Return the runs that have no reason to be left out, and add a row for each of the others."""
+    kept = list[Run]()
+    for run, reason in zip(runs, reasons, strict=True):
+        whose = run.connectome
+        if reason:
+            rows.append(Exclusion(whose.participant, whose.session, RECORDING, f"{whose.recording}: {reason}"))
+        else:
+            kept.append(run)
+    return kept
 
 
-def exclude(connectomes: Sequence[Connectome], reasons: Sequence[str]) -> tuple[list[bool], list[Exclusion]]:
-    """Say which recordings have no reason to be left out, and give a row for each of the others."""
-    rows = [
-        Exclusion(connectome.participant, connectome.session, RECORDING, f"{connectome.recording}: {reason}")
-        for connectome, reason in zip(connectomes, reasons, strict=True)
-        if reason
-    ]
-    return [not reason for reason in reasons], rows
+def fault_of(run: Run, settings: Settings) -> str:
+    """Why a recording is not whole, or does not pass ``min_time`` and ``max_mean_fd``; empty where it does."""
+    its, limit = run.quality, settings.group.max_mean_fd
+    if its.fault:
+        return its.fault
+    if its.seconds < settings.method.min_time:
+        return f"{its.seconds:.0f} s are left, less than --min-time {settings.method.min_time:g} s"
+    if limit is not None and math.isnan(its.mean_fd):
+        return "its mean framewise displacement is not known, and --max-mean-fd asks for it"
+    if limit is not None and its.mean_fd > limit:
+        return f"mean framewise displacement {its.mean_fd:.3f} mm, more than --max-mean-fd {limit:g} mm"
+    path = series_file(run.connectome.beside(TIMESERIES))  # without it nobody has analyses of scan length
+    try:
+        return f"{path.name} is cut short: {REMEDY}" if path.is_file() and is_cut_short(path) else ""
+    except OSError as error:
+        return f"{path.name} cannot be read ({error.strerror}): {REMEDY}"
 
 
 def choose_parcels(

@@ -16,8 +16,10 @@ from hypothesis.extra.numpy import arrays
 from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes
 from fcpower_bids.cohort.inclusion import (
     Connectome,
+    Run,
     choose_parcels,
-    exclude_by_quality,
+    fault_of,
+    leave_out,
     list_connectomes,
     read_quality,
 )
@@ -214,11 +216,10 @@ def test_damaged_quality_leaves_the_recording_out_by_name(tmp_path, damage, word
     found = list_connectomes(tmp_path)
     path = found[0].beside(QUALITY)
     damage(path)
-    keep, (row,) = exclude_by_quality(found, [read_quality(one) for one in found], SETTINGS)
-    assert keep == [False]
-    assert path.name in row.reason
-    assert str(tmp_path) not in row.reason
-    assert words in row.reason
+    reason = fault_of(Run(found[0], read_quality(found[0])), SETTINGS)
+    assert path.name in reason
+    assert str(tmp_path) not in reason
+    assert words in reason
 
 
 def test_quality_limits(tmp_path):
@@ -232,9 +233,11 @@ def test_quality_limits(tmp_path):
     first = quality[0]
     assert (first.seconds, first.volumes, first.mean_fd, first.degrees_of_freedom) == (80, 40, 0.1, 20)
     assert quality[3].seconds == 80, "from the sidecar"
-    assert exclude_by_quality(found, quality, SETTINGS)[0] == [True, True, False, True]
-    keep, rows = exclude_by_quality(found, quality, SETTINGS.changed(max_mean_fd=0.3))
-    assert keep == [True, False, False, False]
+    runs = list(map(Run, found, quality))
+    assert [not fault_of(run, SETTINGS) for run in runs] == [True, True, False, True]
+    rows = []
+    faults = [fault_of(run, SETTINGS.changed(max_mean_fd=0.3)) for run in runs]
+    assert leave_out(runs, faults, rows) == runs[:1]
     assert "0.400 mm, more than" in rows[0].reason
 
 
