@@ -23,11 +23,9 @@ from fcpower_bids.cohort.feature_choice import differences
 from fcpower_bids.cohort.inclusion import (
     CAUTION,
     NO_SESSION,
-    SOUND,
     UNUSABLE,
     Connectome,
     Quality,
-    cautions_of,
     name_some,
     read_quality,
 )
@@ -197,7 +195,7 @@ def _choose(facts: Mapping[str, Any], output_dir: Path) -> tuple[list[Connectome
     rows = [
         _refused(scan.recording, scan.participant, scan.session, scan.why) | {"quality": UNUSABLE}
         for scan in door.left_out
-        if scan.atlas in ("", *atlases)
+        if scan.atlas_name in ("", *atlases)
     ]
     if not fitting and not rows:
         raise DatasetError(describe_nothing_left((), output_dir))
@@ -215,15 +213,15 @@ def _attempt(scan: Connectome, model: FinalModel, output_dir: Path, people: Know
     whose = name, scan.participant, scan.session
     try:
         row["sha256"] = known_digest(scan.path)
-        if (cautions := cautions_of(scan)) is not None:
-            row |= {"quality": CAUTION if cautions else SOUND, "cautions": " ".join(cautions)}
+        quality = read_quality(scan)
+        if quality.cautions is not None:
+            row |= {"quality": quality.verdict, "cautions": " ".join(quality.cautions)}
         grave, named = differences(scan, facts["Preprocessing"])
         if grave:
             raise RecordingError(
                 f"It was made otherwise than the scans of the model: {'; '.join(grave)}. Run the participant level as "
                 "for the model."
             )
-        quality = read_quality(scan)
         if quality.fault:
             raise RecordingError(f"{quality.fault[0].upper()}{quality.fault[1:]}.")
         matrix, parcels = read_connectome(scan.path)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import compress
 from pathlib import Path
 
@@ -20,10 +21,10 @@ from fcpower_bids.cohort.inclusion import (
     PERSON,
     Connectome,
     Exclusion,
-    Quality,
+    Run,
     choose_parcels,
-    exclude,
-    exclude_by_quality,
+    fault_of,
+    leave_out,
     name_some,
     read_quality,
 )
@@ -32,7 +33,6 @@ from fcpower_bids.cohort.people import Scanned, load_phenotypes, match_ids, read
 from fcpower_bids.cohort.phenotype_columns import describe_sets, resolve_columns, unknown_columns
 from fcpower_bids.cohort.recordings import Selected, describe_nothing_left, selected_of
 from fcpower_bids.cohort.scans import (
-    Run,
     assemble_edges,
     group_scans,
     read_edges,
@@ -57,50 +57,37 @@ WITH = "with "
 """Before the name of a target: how many of the people in both have it."""
 
 
-def exclude_duplicates(connectomes: Sequence[Connectome], digests: Sequence[str]) -> tuple[list[bool], list[Exclusion]]:
-    """Leave out equal connectomes: of one person all but the first, of several all."""
+def describe_copies(runs: Sequence[Run], digests: Sequence[str]) -> Iterator[str]:
+    """Say which of equal connectomes are left out, and why: of one person all but the first, of several all."""
     alike: dict[str, list[Connectome]] = {}
-    for connectome, digest in zip(connectomes, digests, strict=True):
-        alike.setdefault(digest, []).append(connectome)
-    used: dict[str, Connectome | None] = {}
-    for digest, copies in alike.items():
-        used[digest] = copies[0] if len({connectome.participant for connectome in copies}) == 1 else None
-    reasons = []
-    for connectome, digest in zip(connectomes, digests, strict=True):
-        if (kept := used[digest]) is connectome:
-            reasons.append("")
-        elif kept is not None:
-            reasons.append(f"{COPIED} {kept.recording}; only that is used")
-        else:
-            other = next(copy for copy in alike[digest] if copy.participant != connectome.participant)
+    for run, digest in zip(runs, digests, strict=True):
+        alike.setdefault(digest, []).append(run.connectome)
+    for connectome, digest in zip((run.connectome for run in runs), digests, strict=True):
+        first = alike[digest][0]
+        if other := next((copy for copy in alike[digest] if copy.participant != connectome.participant), None):
             at_site = f" of {other.site}" if other.site else ""
-            reasons.append(
+            yield (
                 f"{COPIED} {other.recording}{at_site}, so one of the two names is wrong and {NEITHER}; reject the "
                 "wrong one in exclude.tsv"
             )
-    return exclude(connectomes, reasons)
+        else:
+            yield "" if first is connectome else f"{COPIED} {first.recording}; only that is used"
 
 
 def load_cohort(settings: Settings) -> Cohort:
     """Assemble the cohort: recordings, scans, then parcels; all left out is in ``excluded``. Raises DatasetError."""
     door = selected_of(settings)
-    chosen, quality, rows, notes = _choose_recordings(door, settings)
+    runs, rows, notes = _choose_recordings(door, settings)
+    chosen = [run.connectome for run in runs]
     scanned = sessions_of((connectome.participant, connectome.session) for connectome in chosen)
     check_phenotypes(settings, scanned)  # before thousands of files are read
     edges = read_edges([connectome.path for connectome in chosen], settings)
     folders = known_folders(settings.output_dir, *{connectome.root for connectome in chosen})
-    keep, left_out = exclude(
-        chosen, [describe_without_folders(edges.unreadable.get(connectome.path, ""), folders) for connectome in chosen]
-    )
-    rows += left_out
-    read, known = list(compress(chosen, keep)), list(compress(quality, keep))
-    keep, copies = exclude_duplicates(read, edges.digests)
-    runs = [Run(connectome, of_one, place) for place, (connectome, of_one) in enumerate(zip(read, known, strict=True))]
-    scans, left_out = group_scans(list(compress(runs, keep)))
+    why = [describe_without_folders(edges.unreadable.get(connectome.path, ""), folders) for connectome in chosen]
+    runs = [replace(run, place=place) for place, run in enumerate(leave_out(runs, why, rows))]
+    scans = group_scans(leave_out(runs, describe_copies(runs, edges.digests), rows), rows)
     if not scans:
-        why = next(iter([*left_out, *copies]))
-        raise DatasetError(f"No scan is left: {why.participant_id}, {why.reason}.")
-    rows += copies + left_out
+        raise DatasetError(f"No scan is left: {rows[-1].participant_id}, {rows[-1].reason}.")
     places = [(scan[0].connectome.participant, scan[0].connectome.session) for scan in scans]
     missing = np.stack([edges.missing[[run.place for run in scan]].any(axis=0) for scan in scans])
     kept_scans, kept_parcels, left_out = choose_parcels(missing, places, edges.parcels)
@@ -235,9 +222,7 @@ def sessions_of(scans: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return sessions
 
 
-def _choose_recordings(
-    door: Selected, settings: Settings
-) -> tuple[list[Connectome], list[Quality], list[Exclusion], list[str]]:
+def _choose_recordings(door: Selected, settings: Settings) -> tuple[list[Run], list[Exclusion], list[str]]:
     """Recordings that take part, that the user asks for and that pass the limits, before any connectome is read."""
     chosen, notes = choose_connectomes(door.connectomes, settings)
     # Of what is left out, that which would be in this cohort if it were not.
@@ -247,19 +232,17 @@ def _choose_recordings(
     rows = [
         recording.row()
         for recording in would_take_part(door.left_out, settings)
-        if recording.atlas in ("", chosen[0].atlas_name)
+        if recording.atlas_name in ("", chosen[0].atlas_name)
         and ("space" in recording.labels or (recording.site, *recording.entities) not in taking_part)
         and all(key not in recording.labels or recording.labels[key] in there for key, there in of_kind.items())
     ]
     rows += door.absent
-    quality = [read_quality(connectome) for connectome in chosen]
-    keep, left_out = exclude_by_quality(chosen, quality, settings)
-    rows += left_out
-    chosen, quality = list(compress(chosen, keep)), list(compress(quality, keep))
-    if not chosen:
+    runs = [Run(connectome, read_quality(connectome)) for connectome in chosen]
+    runs = leave_out(runs, [fault_of(run, settings) for run in runs], rows)
+    if not runs:
         raise DatasetError(describe_nothing_left(rows, settings.output_dir))
-    notes += check_alike(chosen)
-    return chosen, quality, rows, notes
+    notes += check_alike([run.connectome for run in runs])
+    return runs, rows, notes
 
 
 # --- Folds that a user brings ---------------------------------------------------------------------------------------
@@ -277,55 +260,37 @@ def load_folds(settings: Group, people: Collection[str]) -> tuple[pd.DataFrame |
     table = read_rows(path).fillna("")
     if table.empty:
         raise DatasetError(f"{path} has a header and no people. Give one row per person.")
-    names = match_ids(table[PERSON_ID].drop_duplicates().tolist(), people)
-    table[PERSON_ID] = table[PERSON_ID].replace(names)
-    frame = _roles(table, path) if "role" in table.columns else _splits(table, path)
-    if frame.duplicated([*KEYS, PERSON_ID]).any():
-        twice = frame[frame.duplicated([*KEYS, PERSON_ID])][PERSON_ID].iloc[0]
-        raise DatasetError(f"{path} names {twice} twice in one fold. Keep one row.")
-    tested = frame[frame["role"] == "test"]
-    if tested.duplicated(["repeat", PERSON_ID]).any():
-        again = tested[tested.duplicated(["repeat", PERSON_ID])][PERSON_ID].iloc[0]
-        raise DatasetError(f"{path} tests {again} twice in one repeat; give each repeat a label of its own.")
+    table[PERSON_ID] = table[PERSON_ID].replace(match_ids(table[PERSON_ID].drop_duplicates().tolist(), people))
+    frame = table if "role" in table.columns else _splits(table, path)
+    if lacking := [name for name in KEYS if name not in frame.columns]:
+        raise DatasetError(f"{path} has roles but no column {lacking[0]}. Give repeat, fold, {PERSON_ID}, role.")
+    if len(wrong := frame.loc[~frame["role"].isin(ROLES), "role"]):
+        raise DatasetError(f"{path} has the role '{wrong.iloc[0]}'. Roles are {', '.join(ROLES)}.")
+    for rows, keys, fault in (
+        (frame, [*KEYS, PERSON_ID], "names {} twice in one fold. Keep one row."),
+        (frame[frame["role"] == "test"], ["repeat", PERSON_ID], "tests {} twice in one repeat; label each repeat."),
+    ):
+        if (twice := rows.duplicated(keys)).any():
+            raise DatasetError(f"{path} {fault.format(rows[PERSON_ID][twice].iloc[0])}")
     absent = sorted(set(table[PERSON_ID]) - set(people))
     if len(absent) == table[PERSON_ID].nunique():
         raise DatasetError(
             f"{path} names no person with a scan here (it names {absent[0]}). Correct {PERSON_ID} there."
         )
+    inner = pd.to_numeric(frame["inner_fold"], errors="coerce").fillna(-1) if "inner_fold" in frame.columns else -1
+    frame = frame.assign(inner_fold=inner).astype({"inner_fold": int})[[*KEYS, PERSON_ID, "role", "inner_fold"]]
+    # fold 2 comes before fold 10
+    frame = frame.sort_values(
+        KEYS, kind="stable", key=lambda labels: labels.map(lambda label: tuple(label_order(label)))
+    )
     return frame, [f"{len(absent)} people of {path.name} have no scan here, such as {absent[0]}."] if absent else []
-
-
-def _roles(table: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """As ``group/folds.tsv`` has them."""
-    lacking = [name for name in KEYS if name not in table.columns]
-    if lacking:
-        raise DatasetError(f"{path} has roles but no column {lacking[0]}. Give repeat, fold, {PERSON_ID}, role.")
-    wrong = table.loc[~table["role"].isin(ROLES), "role"]
-    if len(wrong):
-        raise DatasetError(f"{path} has the role '{wrong.iloc[0]}'. Roles are {', '.join(ROLES)}.")
-    inner = pd.to_numeric(table["inner_fold"], errors="coerce") if "inner_fold" in table.columns else -1
-    ranks = [table[key].map(_ranks(table[key])) for key in reversed(KEYS)]
-    frame = table.assign(inner_fold=inner)[[*KEYS, PERSON_ID, "role", "inner_fold"]]
-    return frame.iloc[np.lexsort(ranks)].fillna({"inner_fold": -1}).astype({"inner_fold": int})
-
-
-def _ranks(labels: pd.Series) -> dict[str, int]:
-    """Place of every label: fold 2 comes before fold 10."""
-    return {label: rank for rank, label in enumerate(sorted(set(labels), key=label_order))}
 
 
 def _splits(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     """A person by split table: each further column is a repeat and names the fold that tests the person."""
-    splits = [name for name in table.columns if name != PERSON_ID]
-    if not splits:
-        raise DatasetError(f"{path} has no column of folds. Add one per repeat, with the fold that tests the person.")
-    parts = []
-    for split in splits:
-        rows = table.loc[table[split] != ""]
-        labels = rows[split]
-        for fold in _ranks(labels[labels != "train"]):
-            role = labels.eq(fold).map({True: "test", False: "train"})
-            parts.append(pd.DataFrame({"repeat": split, "fold": fold, PERSON_ID: rows[PERSON_ID], "role": role}))
-    if not parts:
-        raise DatasetError(f"{path} has no test person: no fold is other than 'train'.")
-    return pd.concat(parts, ignore_index=True).assign(inner_fold=-1)
+    long = table.melt(PERSON_ID, var_name="repeat", value_name="own").query("own != ''")
+    folds = long.loc[long["own"] != "train", ["repeat", "own"]].drop_duplicates().rename(columns={"own": "fold"})
+    if folds.empty:
+        raise DatasetError(f"{path} has no column of folds other than 'train'. Add one per repeat, with the test fold.")
+    frame = folds.merge(long, on="repeat")
+    return frame.assign(role=np.where(frame["fold"] == frame["own"], "test", "train"))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.cohort.inclusion import Connectome
-from fcpower_bids.cohort.recordings import LeftOut, cleaning_choices, describe_choices, digest_choices, selected_of
+from fcpower_bids.cohort.recordings import cleaning_choices, describe_choices, digest_choices, selected_of
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.atlas_files import BUILTIN, ENTITIES, EXTENSIONS, declared_atlases, parse_name
 from fcpower_bids.inputs.discover import FILE_KEYS, Filter, apply_filters, note_unmatched, read_filters
@@ -23,23 +23,27 @@ ACQUISITION_KEYS = frozenset({"sub", "ses", "task", "acq", "ce", "dir", "run"})
 
 def choose_connectomes(connectomes: Sequence[Connectome], settings: Settings) -> tuple[list[Connectome], list[str]]:
     """Choose the connectomes that the user wants, each acquisition once. Raises DatasetError."""
-    kept, notes = _filter(connectomes, settings)
-    kept, about_atlas = _choose_atlas(kept, settings)
-    notes += about_atlas
-    spaces, folder = {connectome.space for connectome in kept}, settings.output_dir
-    kept = _in_spaces(kept, settings.inputs.space)
-    if not kept:
-        wanted, there = " ".join(settings.inputs.space), ", ".join(sorted(spaces))
-        raise DatasetError(f"{folder} has no FC in --space {wanted}, only in {there}.")
-    if len({connectome.space for connectome in kept}) > 1:
-        counts = _count(connectome.space for connectome in kept)
-        raise DatasetError(f"{folder} has FC in several spaces: {counts}. Name one with --space.")
-    tasks = [connectome.entity("task") or "(none)" for connectome in kept]
-    if len(set(tasks)) > 1 and not any(condition.key == "task" for condition in read_filters(settings)):
-        raise DatasetError(
-            f"{folder} has FC of several tasks: {_count(tasks)}. Name one with --task-id; several names are combined "
-            "like runs."
-        )
+    kept, notes = asked_for(connectomes, settings)
+    names = sorted({connectome.atlas_name for connectome in kept})
+    default = {name for spec in settings.method.atlas for name in match_atlases(spec, names)}
+    if len(default) == 1:
+        kept, names = [connectome for connectome in kept if connectome.atlas_name in default], list(default)
+    if len(names) == 1 < len({connectome.atlas_name for connectome in connectomes}):
+        notes.append(f"Of several atlases the cohort uses {names[0]} (--atlas).")
+    for what, option, labels in (
+        ("atlases", "--atlas", [connectome.atlas_name for connectome in kept]),
+        ("spaces", "--space", [connectome.space for connectome in kept]),
+        (
+            "tasks",
+            "--task-id (several that are named are combined like runs)",
+            [connectome.entity("task") or "(none)" for connectome in kept],
+        ),
+    ):
+        named = what == "tasks" and any(condition.key == "task" for condition in read_filters(settings))
+        if len(set(labels)) > 1 and not named:
+            raise DatasetError(
+                f"{settings.output_dir} has FC of several {what}: {_count(labels)}. Name one with {option}."
+            )
     seen: dict[Hashable, Connectome] = {}
     for connectome in kept:  # two files of one acquisition (two resolutions, say) would count a recording twice
         acquisition = values_of(tuple(pair for pair in connectome.entities if pair[0] in ACQUISITION_KEYS))
@@ -53,24 +57,28 @@ def choose_connectomes(connectomes: Sequence[Connectome], settings: Settings) ->
     return kept, notes
 
 
-def asked_for(connectomes: Sequence[Connectome], settings: Settings) -> list[Connectome]:
-    """Connectomes that the selection, the atlases and the spaces of the command allow, several atlases among them."""
-    kept, _ = _filter(connectomes, settings)
+def asked_for(connectomes: Sequence[Connectome], settings: Settings) -> tuple[list[Connectome], list[str]]:
+    """Connectomes that selection, atlases and spaces of the command allow, and notes. Raises DatasetError."""
+    conditions = _conditions(settings)
+    sources = [
+        Source(connectome.path, connectome.root, "bold", tuple(connectome.labels.items()), "bold", ".tsv")
+        for connectome in connectomes
+    ]
+    passing = {source.path for source in apply_filters(sources, conditions)}
+    kept = [connectome for connectome in connectomes if connectome.path in passing]
+    names, spaces = ({getattr(connectome, key) for connectome in kept} for key in ("atlas_name", "space"))
     if settings.method.atlas != Method.atlas:
-        names = sorted({connectome.atlas_name for connectome in kept})
-        atlases = {name for spec in settings.method.atlas for name in match_atlases(spec, names)}
-        kept = [connectome for connectome in kept if connectome.atlas_name in atlases]
-    return _in_spaces(kept, settings.inputs.space)
+        names = {name for spec in settings.method.atlas for name in match_atlases(spec, sorted(names))}
+    if asked := settings.inputs.space:
+        spaces = {scan.space for scan in kept if any(is_in_space(scan.labels, space) for space in asked)}
+    chosen = [connectome for connectome in kept if connectome.atlas_name in names and connectome.space in spaces]
+    if kept and not chosen:
+        there = _count(f"{connectome.atlas_name} in {connectome.space}" for connectome in kept)
+        raise DatasetError(f"{settings.output_dir} has no FC of this --atlas and --space, only of {there}. Name these.")
+    return chosen, note_unmatched(sources, conditions)
 
 
-def _in_spaces(connectomes: list[Connectome], spaces: Sequence[str]) -> list[Connectome]:
-    """Those in one of these spaces; all where none is named."""
-    if not spaces:
-        return connectomes
-    return [scan for scan in connectomes if any(is_in_space(scan.labels, space) for space in spaces)]
-
-
-def would_take_part(left_out: Sequence[LeftOut], settings: Settings) -> list[LeftOut]:
+def would_take_part(left_out: Sequence[Connectome], settings: Settings) -> list[Connectome]:
     """Recordings that are left out, but would be asked for; of a whole person or session only its labels count."""
     conditions, nowhere = _conditions(settings), settings.output_dir
     asked = []
@@ -84,38 +92,6 @@ def would_take_part(left_out: Sequence[LeftOut], settings: Settings) -> list[Lef
 
 def _conditions(settings: Settings) -> list[Filter]:
     return [condition for condition in read_filters(settings) if condition.key not in ("desc", *FILE_KEYS)]
-
-
-def _filter(connectomes: Sequence[Connectome], settings: Settings) -> tuple[list[Connectome], list[str]]:
-    """Apply the selection of the command line and of the filter file, as the participant level does."""
-    conditions = _conditions(settings)
-    sources = [
-        Source(connectome.path, connectome.root, "bold", tuple(connectome.labels.items()), "bold", ".tsv")
-        for connectome in connectomes
-    ]
-    kept = {source.path for source in apply_filters(sources, conditions)}
-    return [connectome for connectome in connectomes if connectome.path in kept], note_unmatched(sources, conditions)
-
-
-def _choose_atlas(connectomes: list[Connectome], settings: Settings) -> tuple[list[Connectome], list[str]]:
-    names = sorted({connectome.atlas_name for connectome in connectomes})
-    asked = settings.method.atlas != Method.atlas
-    matching = sorted({name for spec in settings.method.atlas for name in match_atlases(spec, names)})
-    if len(matching) == 1 and len(names) > 1:
-        note = f"Of the atlases {', '.join(names)} the cohort uses {matching[0]} (--atlas)."
-        return [connectome for connectome in connectomes if connectome.atlas_name == matching[0]], [note]
-    if len(names) == 1 and (matching or not asked):
-        return connectomes, []
-    counts = _count(connectome.atlas_name for connectome in connectomes)
-    if not matching and asked:
-        raise DatasetError(
-            f"{settings.output_dir} has no FC of --atlas {' '.join(settings.method.atlas)}, only of {counts}. Name "
-            "that one."
-        )
-    raise DatasetError(
-        f"{settings.output_dir} has FC of several atlases: {counts}. Name one with --atlas, for example "
-        f"--atlas {names[0]}; people are compared within one atlas only."
-    )
 
 
 def match_atlases(spec: str, names: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,11 +23,11 @@ from fcpower_bids.outputs.dataset import (
     CONNECTIVITY,
     QUALITY,
     TIMESERIES,
-    file_name,
-    order_entities,
     parse_name,
+    path_of,
     short_name,
 )
+from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING
 from fcpower_bids.outputs.tables import is_cut_short, read_json, series_file
 from fcpower_bids.records import Entities, Output, label_order, space_of
 from fcpower_bids.schema import MISSING, TABLES
@@ -53,11 +53,36 @@ def site_in(person: str) -> str | None:
     return site if plus else None
 
 
-class Named:
-    """What the entities of a recording say of it."""
+COUNTED = RECORDING, PERSON, PARCEL, VALUE, TARGET = "recording", "person", "parcel", "value", "target"
+NOT_DONE = (EXCLUDED, FAILED, RUNNING)
+NOWHERE = Path()
 
-    entities: Entities
-    site: str  # where there are several, that of its output folder
+
+class Exclusion(NamedTuple):
+    """One row of ``excluded.tsv``."""
+
+    participant_id: str
+    session: str
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Connectome:
+    """A recording under one atlas: its FC file and the companion files; why it takes no part, where it does not."""
+
+    # ``..._stat-pearsoncorrelation_relmat.tsv``, or ``.npy``, or ``..._timeseries.npy``, where that is all there is;
+    # `NOWHERE` of a recording without an FC
+    path: Path
+    entities: Entities  # those of its recording, or of its person or session where nothing of these could be used
+    atlas: Entities  # those of its atlas; none where it is without an FC under every one
+    powers: tuple[str, ...] = ()  # ``desc`` labels of its FC^alpha files
+    # ``desc`` label and atlas of the embeddings of its recording: under its own atlas, else under the first that has
+    # one, since encoders have atlases of their own
+    embeddings: tuple[tuple[str, Entities], ...] = ()
+    site: str = ""  # where there are several, that of its output folder
+    state: str = DONE
+    reason: str = ""  # why it is in another state
 
     def entity(self, key: str) -> str | None:
         """Return one label, or None."""
@@ -83,20 +108,15 @@ class Named:
         """Name of the recording, as in ``logs/status.tsv``."""
         return join(self.entities)
 
+    @property
+    def why(self) -> str:
+        """Why it does not take part, and who says so."""
+        return f"{self.state} at participant level: {self.reason}" if self.state in NOT_DONE else self.reason
 
-@dataclass(frozen=True)
-class Connectome(Named):
-    """One FC file and its companion files."""
-
-    # ``..._stat-pearsoncorrelation_relmat.tsv``, or ``.npy``, or ``..._timeseries.npy``, where that is all there is
-    path: Path
-    entities: Entities  # those of its recording
-    atlas: Entities  # those of its atlas
-    powers: tuple[str, ...] = ()  # ``desc`` labels of its FC^alpha files
-    # ``desc`` label and atlas of the embeddings of its recording: under its own atlas, else under the first that has
-    # one, since encoders have atlases of their own
-    embeddings: tuple[tuple[str, Entities], ...] = ()
-    site: str = ""  # where there are several, that of its output folder
+    def row(self) -> Exclusion:
+        """Return its row of ``excluded.tsv``."""
+        what = RECORDING if "task" in self.labels else PERSON
+        return Exclusion(self.participant, self.session, what, f"{self.recording}: {self.why}")
 
     @property
     def atlas_name(self) -> str:
@@ -126,28 +146,24 @@ class Connectome(Named):
 
     def beside(self, output: Output) -> Path:
         """Return where another output of this recording and atlas is."""
-        return self._file(() if output is QUALITY else self.atlas, output)
+        return path_of(self.root, self.entities, () if output is QUALITY else self.atlas, output)
 
     def embedding(self, label: str) -> Path:
         """Return where an embedding of this recording is."""
-        return self._file(dict(self.embeddings)[label], Output("embedding", (("desc", label),)))
+        output = Output("embedding", (("desc", label),))
+        return path_of(self.root, self.entities, dict(self.embeddings)[label], output)
 
     def is_embedding_outdated(self, label: str) -> bool:
         """Whether an embedding is of a series that was cleaned otherwise than the FC of its atlas is now."""
-        fc, embedding = self._file(dict(self.embeddings)[label], CONNECTIVITY), self.embedding(label)
-        sidecars = fc.with_suffix(".json"), embedding.with_suffix(".json")
+        fc = path_of(self.root, self.entities, dict(self.embeddings)[label], CONNECTIVITY)
+        sidecars = fc.with_suffix(".json"), self.embedding(label).with_suffix(".json")
         now, then = (read_json(path) if path.is_file() else {} for path in sidecars)
         return any(now[key] != then[key] for key in CLEANED if key in now and key in then)
 
-    def _file(self, atlas: Entities, output: Output) -> Path:
-        return self.path.with_name(
-            file_name(order_entities(self.entities, atlas, output.entities), output.suffix, output.extension)
-        )
 
-
-def list_connectomes(output_dir: Path) -> list[Connectome]:
+def list_connectomes(output_dir: Path, site: str = "") -> list[Connectome]:
     """List the FC files in ``sub-*/[ses-*/]func``, sorted by participant, session and name."""
-    everything = (connectome for folder in _func_folders(output_dir) for connectome in _in_folder(folder))
+    everything = (connectome for folder in _func_folders(output_dir) for connectome in _in_folder(folder, site))
     return sorted(
         everything,
         key=lambda connectome: (connectome.participant, label_order(connectome.session), connectome.path.name),
@@ -181,7 +197,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         return []
 
 
-def _in_folder(folder: Path) -> list[Connectome]:
+def _in_folder(folder: Path, site: str) -> list[Connectome]:
     there = {entry.name for entry in _entries(folder) if entry.name.startswith("sub-") and entry.name.endswith(KINDS)}
     names = [name for name in there if f"{name.removesuffix('.npy')}.tsv" not in there]
     connectomes, series = list[tuple[str, Entities]](), list[tuple[str, Entities]]()
@@ -211,7 +227,7 @@ def _in_folder(folder: Path) -> list[Connectome]:
         for _, label, of_atlas in sorted(candidates):
             nearest.setdefault(label, of_atlas)
         known = tuple(sorted(powers[stem])), tuple(sorted(nearest.items()))
-        listed.append(Connectome(folder / name, recording, atlas, *known))
+        listed.append(Connectome(folder / name, recording, atlas, *known, site))
     return listed
 
 
@@ -223,7 +239,6 @@ def _divide(stem: Entities) -> tuple[Entities, Entities]:
     )
 
 
-COUNTED = RECORDING, PERSON, PARCEL, VALUE, TARGET = "recording", "person", "parcel", "value", "target"
 EMBEDDING = "embedding"
 """That of a scan, which the other representations do not miss."""
 CODE, DECISION = "code", "decision"
@@ -257,57 +272,66 @@ DIALECT: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
 EXCLUDED_TABLE = TABLES["excluded"]
 
 
-class Exclusion(NamedTuple):
-    """One row of ``excluded.tsv``."""
-
-    participant_id: str
-    session: str
-    what: str
-    reason: str
-
-
 @dataclass(frozen=True)
 class Quality:
-    """Figures of one recording, NaN where unknown; its unreadable files."""
+    """Figures of one recording, NaN where unknown; its unreadable files; cautions, None where nothing was measured."""
 
     seconds: float
     volumes: float
     mean_fd: float
     degrees_of_freedom: float
     fault: str = ""
+    cautions: tuple[str, ...] | None = None
 
     @property
     def repetition_time(self) -> float:
         """Seconds between volumes; the quotient is exact to rounding, so the last digits are dropped."""
         return round(self.seconds / self.volumes, 9) if self.volumes > 0 else math.nan
 
+    @property
+    def verdict(self) -> str | None:
+        """``ok`` or ``caution``; None where nothing was measured."""
+        return None if self.cautions is None else CAUTION if self.cautions else SOUND
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One included recording."""
+
+    connectome: Connectome  # its FC file
+    quality: Quality  # its figures
+    place: int = -1  # its position among the `Edges`
+
 
 def read_quality(connectome: Connectome) -> Quality:
     """Read the quality of a recording from its table, and where that is missing from the sidecar of the FC."""
+    table, sidecar = connectome.beside(QUALITY), connectome.path.with_suffix(".json").name
     try:
-        row, facts = quality_row(connectome), connectome.facts
+        rows, facts = quality_rows(table), connectome.facts
+        row = next((row for row in rows if row.get("atlas") == connectome.atlas_name), {})
         if row and not facts:  # a table alone is of ours, and says nothing of how the FC was made
-            raise DatasetError(
-                f"{connectome.path.with_suffix('.json').name} is missing; run the participant level again."
-            )
+            raise DatasetError(f"{sidecar} is missing; run the participant level again.")
+        if lacking := [column for column in JUDGED if row and column not in row]:
+            raise DatasetError(f"{table.name} has no column {lacking[0]}; {REMEDY}.")
     except DatasetError as error:
         fault = str(error).replace(f"{connectome.path.parent}{os.sep}", "").removesuffix(".")
         return Quality(math.nan, math.nan, math.nan, math.nan, fault=fault)
-    figures = {column: row[column] if column in row else facts.get(fact) for column, fact in FIGURES.items()}
-    known = {column: value for column, value in figures.items() if value is not None and value not in MISSING}
-    strange = [column for column, value in known.items() if not math.isfinite(number_of(value))]
-    fault = ""
+    texts = {column: row[column] if column in row else facts.get(fact) for column, fact in FIGURES.items()}
+    texts |= {column: row[column] for column in JUDGED if row}
+    numbers = {column: number_of(text) for column, text in texts.items()}
+    known = (column for column, text in texts.items() if text is not None and text not in MISSING)
+    fault, strange = "", next((column for column in known if not math.isfinite(numbers[column])), None)
     if strange:
-        name = connectome.beside(QUALITY).name if strange[0] in row else connectome.path.with_suffix(".json").name
-        fault = f"{name} has '{figures[strange[0]]}' for {strange[0]}, which is no number; {REMEDY}"
-    seconds, volumes, mean_fd, degrees_of_freedom = map(number_of, figures.values())
-    return Quality(seconds, volumes, mean_fd, degrees_of_freedom, fault)
-
-
-def quality_row(connectome: Connectome) -> dict[str, str]:
-    """The row of the atlas, empty where there is no table. Raises DatasetError."""
-    rows = quality_rows(connectome.beside(QUALITY))
-    return next((row for row in rows if row.get("atlas") == connectome.atlas_name), {})
+        name = table.name if strange in row else sidecar
+        fault = f"{name} has '{texts[strange]}' for {strange}, which is no number; {REMEDY}"
+    cautions = None
+    if row or "Notes" in facts:
+        empty = [str(node) for key in WITHOUT_VALUE for node in facts.get(key, [])]
+        judged = {**numbers, "mask_dice": number_of(row.get("mask_dice"))} if row else {}  # known in template space
+        notes = [str(note) for note in facts.get("Notes", [])]
+        cautions = tuple(find_cautions({connectome.atlas_name: empty}, judged, notes))
+    seconds, volumes, mean_fd, degrees_of_freedom = (numbers[column] for column in FIGURES)
+    return Quality(seconds, volumes, mean_fd, degrees_of_freedom, fault, cautions)
 
 
 def quality_rows(path: Path) -> list[dict[str, str]]:
@@ -366,61 +390,34 @@ def find_cautions(
     return [*cautions, *notes]
 
 
-def cautions_of(connectome: Connectome) -> list[str] | None:
-    """Say what calls for caution with the scan of an FC; None where nothing was measured. Raises DatasetError."""
-    row, facts = quality_row(connectome), connectome.facts
-    if not row and "Notes" not in facts:
-        return None
-    name, numbers = connectome.beside(QUALITY).name, dict[str, float]()
-    for key in JUDGED if row else ():
-        try:
-            numbers[key] = math.nan if row[key] in MISSING else float(row[key])
-        except (KeyError, ValueError):
-            raise DatasetError(f"{name} has no number for {key}: run the participant level again.") from None
-    if row:
-        numbers["mask_dice"] = number_of(row.get("mask_dice"))  # of scans alone that are in the template's space
-    empty = [str(node) for key in WITHOUT_VALUE for node in facts.get(key, [])]
-    return find_cautions({connectome.atlas_name: empty}, numbers, [str(note) for note in facts.get("Notes", [])])
+def leave_out(runs: Sequence[Run], reasons: Iterable[str], rows: list[Exclusion]) -> list[Run]:
+    """Return the runs that have no reason to be left out, and add a row for each of the others."""
+    kept = list[Run]()
+    for run, reason in zip(runs, reasons, strict=True):
+        whose = run.connectome
+        if reason:
+            rows.append(Exclusion(whose.participant, whose.session, RECORDING, f"{whose.recording}: {reason}"))
+        else:
+            kept.append(run)
+    return kept
 
 
-def bare(label: str, key: str) -> str:
-    """Return a label without its key, a run without leading zeros; a table may have made ``1.0`` of a 1."""
-    text = str(label).removeprefix(f"{key}-").removesuffix(".0")
-    return text.lstrip("0") or text if key == "run" else text
-
-
-def exclude_by_quality(
-    connectomes: Sequence[Connectome], quality: Sequence[Quality], settings: Settings
-) -> tuple[list[bool], list[Exclusion]]:
-    """Say which recordings have whole files and pass ``min_time`` and ``max_mean_fd``, and why the others do not."""
-
-    def fault(connectome: Connectome, its: Quality) -> str:
-        limit = settings.group.max_mean_fd
-        if its.fault:
-            return its.fault
-        if its.seconds < settings.method.min_time:
-            return f"{its.seconds:.0f} s are left, less than --min-time {settings.method.min_time:g} s"
-        if limit is not None and math.isnan(its.mean_fd):
-            return "its mean framewise displacement is not known, and --max-mean-fd asks for it"
-        if limit is not None and its.mean_fd > limit:
-            return f"mean framewise displacement {its.mean_fd:.3f} mm, more than --max-mean-fd {limit:g} mm"
-        path = series_file(connectome.beside(TIMESERIES))  # without it nobody has analyses of scan length
-        try:
-            return f"{path.name} is cut short: {REMEDY}" if path.is_file() and is_cut_short(path) else ""
-        except OSError as error:
-            return f"{path.name} cannot be read ({error.strerror}): {REMEDY}"
-
-    return exclude(connectomes, list(map(fault, connectomes, quality)))
-
-
-def exclude(connectomes: Sequence[Connectome], reasons: Sequence[str]) -> tuple[list[bool], list[Exclusion]]:
-    """Say which recordings have no reason to be left out, and give a row for each of the others."""
-    rows = [
-        Exclusion(connectome.participant, connectome.session, RECORDING, f"{connectome.recording}: {reason}")
-        for connectome, reason in zip(connectomes, reasons, strict=True)
-        if reason
-    ]
-    return [not reason for reason in reasons], rows
+def fault_of(run: Run, settings: Settings) -> str:
+    """Why a recording is not whole, or does not pass ``min_time`` and ``max_mean_fd``; empty where it does."""
+    its, limit = run.quality, settings.group.max_mean_fd
+    if its.fault:
+        return its.fault
+    if its.seconds < settings.method.min_time:
+        return f"{its.seconds:.0f} s are left, less than --min-time {settings.method.min_time:g} s"
+    if limit is not None and math.isnan(its.mean_fd):
+        return "its mean framewise displacement is not known, and --max-mean-fd asks for it"
+    if limit is not None and its.mean_fd > limit:
+        return f"mean framewise displacement {its.mean_fd:.3f} mm, more than --max-mean-fd {limit:g} mm"
+    path = series_file(run.connectome.beside(TIMESERIES))  # without it nobody has analyses of scan length
+    try:
+        return f"{path.name} is cut short: {REMEDY}" if path.is_file() and is_cut_short(path) else ""
+    except OSError as error:
+        return f"{path.name} cannot be read ({error.strerror}): {REMEDY}"
 
 
 def choose_parcels(

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from fcpower_bids.cohort.inclusion import (
-    CAUTION,
     DECISION,
     NO_SESSION,
-    PERSON,
-    RECORDING,
-    SOUND,
+    NOT_DONE,
+    NOWHERE,
     UNUSABLE,
     Connectome,
     Exclusion,
-    Named,
-    bare,
-    cautions_of,
     list_connectomes,
     list_quality_sidecars,
     person_at,
@@ -37,7 +31,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.roots import output_folders
 from fcpower_bids.inputs.sources import drop, join
 from fcpower_bids.outputs.dataset import CONNECTIVITY, QUALITY, describe_without_folders, known_folders, parse_name
-from fcpower_bids.outputs.status import DONE, EMBEDDING, EXCLUDED, FAILED, RUNNING, current_status, recorded
+from fcpower_bids.outputs.status import DONE, EMBEDDING, EXCLUDED, FAILED, current_status, recorded
 from fcpower_bids.outputs.tables import read_json, table_text
 from fcpower_bids.records import Entities
 from fcpower_bids.schema import TABLES, is_table
@@ -64,11 +58,11 @@ class Decision:
     decided: str = ""  # when
 
     def means(self, recording: str, labels: Mapping[str, str]) -> bool:
-        """Whether a recording with these labels by entity is one of those meant."""
+        """Whether a recording of its person with these labels by entity is one of those meant."""
         if self.recording:
             return recording == self.recording
-        actual = {key: bare(labels.get(key, ""), key) for key in self.wanted}
-        return all(without_zeros(actual[key]) == without_zeros(label) for key, label in self.wanted.items())
+        others = (key for key in self.wanted if key != "sub")
+        return all(without_zeros(labels.get(key, "")) == without_zeros(self.wanted[key]) for key in others)
 
     def cells(self) -> tuple[str, ...]:
         """The row as the columns of the table have it; empty where it says nothing."""
@@ -85,7 +79,9 @@ def read_decisions(path: Path) -> list[Decision]:
     """Read the file. Raises DatasetError."""
     decisions = []
     for number, row in enumerate(read_rows(path).fillna("").rename(columns=KEYS).to_dict("records"), start=1):
-        wanted = {key: bare(row[key], key) for key in ENTITIES if row.get(key)}
+        wanted = {  # a table may have made ``1.0`` of a 1
+            key: row[key].removeprefix(f"{key}-").removesuffix(".0") for key in ENTITIES if row.get(key)
+        }
         what = row.get("decision", "") or REJECT
         if what not in (ACCEPT, DOUBT, REJECT):
             raise DatasetError(f"{path} has the decision '{what}' in row {number}. Write accept, doubt or reject.")
@@ -104,36 +100,11 @@ FC_END = f"_{join(CONNECTIVITY.entities)}_{CONNECTIVITY.suffix}"
 
 
 @dataclass(frozen=True)
-class LeftOut(Named):
-    """A recording that does not take part; a person or session where nothing of it could be used."""
-
-    entities: Entities
-    atlas: str  # empty where it is so under every one
-    state: str
-    reason: str
-    site: str = ""
-    connectome: Connectome | None = None  # its FC, where there is one
-
-    @property
-    def why(self) -> str:
-        """Why it does not take part, and who says so."""
-        return f"{self.state} at participant level: {self.reason}" if self.state in NOT_DONE else self.reason
-
-    def row(self) -> Exclusion:
-        """Return its row of ``excluded.tsv``."""
-        what = RECORDING if "task" in self.labels else PERSON
-        return Exclusion(self.participant, self.session, what, f"{self.recording}: {self.why}")
-
-
-NOT_DONE = (EXCLUDED, FAILED, RUNNING)
-
-
-@dataclass(frozen=True)
 class Selected:
     """The recordings of output folders, under every parcellation."""
 
     connectomes: tuple[Connectome, ...]  # those that take part, sorted by participant, session and name
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[Connectome, ...]  # those that do not, and why
     absent: tuple[Exclusion, ...] = ()  # whom the decisions name and who are not here
 
     @property
@@ -141,25 +112,14 @@ class Selected:
         """Everyone of whom anything is known: ``sub-01``."""
         return {recording.participant for recording in (*self.connectomes, *self.left_out)}
 
-    def at(self, site: str) -> Selected:
-        """The same where everyone is a label at a site."""
-        if not site:
-            return self
-        return dataclasses.replace(
-            self,
-            connectomes=tuple(dataclasses.replace(connectome, site=site) for connectome in self.connectomes),
-            left_out=tuple(dataclasses.replace(recording, site=site) for recording in self.left_out),
-            absent=tuple(row._replace(participant_id=person_at(row.participant_id, site)) for row in self.absent),
-        )
 
-
-def selected(output_dir: Path) -> Selected:
+def selected(output_dir: Path, site: str = "") -> Selected:
     """Say which recordings of an output folder take part, by its files alone. Raises DatasetError.
 
     Those that are finished and whole, that ``exclude.tsv`` does not reject, and that were not made from others that
     are there.
     """
-    return decide(_gather(output_dir), decisions_of(output_dir))
+    return decide(_gather(output_dir, site), decisions_of(output_dir), site)
 
 
 def selected_of(settings: Settings) -> Selected:
@@ -169,10 +129,10 @@ def selected_of(settings: Settings) -> Selected:
     """
     folders = output_folders(settings, settings.output_dir)
     if settings.group.exclude_file is not None:
-        gathered = _unite(_gather(folder).at(site) for site, folder in folders.items())
+        gathered = _unite(_gather(folder, site) for site, folder in folders.items())
         door = decide(gathered, settings.group.exclude_file)
     else:
-        door = _unite(selected(folder).at(site) for site, folder in folders.items())
+        door = _unite(selected(folder, site) for site, folder in folders.items())
     if not door.connectomes:
         rows = [recording.row() for recording in door.left_out]
         raise DatasetError(describe_nothing_left(rows, *folders.values()))
@@ -200,16 +160,18 @@ def _unite(selections: Iterable[Selected]) -> Selected:
     )
 
 
-def _gather(output_dir: Path) -> Selected:
+def _gather(output_dir: Path, site: str) -> Selected:
     """All recordings of a folder before any decision."""
-    connectomes = list_connectomes(output_dir)
-    there, left_out = list[Connectome](), list(_without_fc(output_dir, connectomes))
+    connectomes = list_connectomes(output_dir, site)
+    lost = _without_fc(output_dir, connectomes)
+    left_out = [Connectome(NOWHERE, *about, site=site, state=state, reason=why) for about, state, why in lost]
+    there = list[Connectome]()
     for connectome in connectomes:
         state, reason = _state_of(connectome, output_dir)
         if state == DONE:
             there.append(connectome)
         else:
-            left_out.append(_leave_out(connectome, state, reason))
+            left_out.append(replace(connectome, state=state, reason=reason))
     runs: dict[tuple[Entities, str], list[Connectome]] = {}
     for run in (connectome for connectome in there if connectome.entity("run") is not None):
         runs.setdefault((drop(run.entities, ("run",)), run.atlas_name), []).append(run)
@@ -218,14 +180,11 @@ def _gather(output_dir: Path) -> Selected:
             continue
         names = " and ".join(f"run-{run.entity('run')}" for run in runs[whole.entities, whole.atlas_name])
         reason = f"by its name it is the combination of {names}, which take part"
-        left_out.append(_leave_out(whole, COMBINED, reason))
+        left_out.append(replace(whole, state=COMBINED, reason=reason))
         there.remove(whole)
     folders = known_folders(output_dir)
-    left_out = [
-        dataclasses.replace(recording, reason=describe_without_folders(recording.reason, folders))
-        for recording in left_out
-    ]
-    return Selected(tuple(there), tuple(sorted(left_out, key=lambda recording: (recording.recording, recording.atlas))))
+    left_out = [replace(scan, reason=describe_without_folders(scan.reason, folders)) for scan in left_out]
+    return Selected(tuple(there), tuple(sorted(left_out, key=lambda scan: (scan.recording, scan.atlas_name))))
 
 
 def _state_of(connectome: Connectome, output_dir: Path) -> tuple[str, str]:
@@ -242,66 +201,54 @@ def _state_of(connectome: Connectome, output_dir: Path) -> tuple[str, str]:
     return DONE, ""
 
 
-def _without_fc(output_dir: Path, connectomes: Sequence[Connectome]) -> Iterator[LeftOut]:
-    """Recordings and persons without an FC, or without one that was written under another atlas."""
+def _without_fc(
+    output_dir: Path, connectomes: Sequence[Connectome]
+) -> Iterator[tuple[tuple[Entities, Entities], str, str]]:
+    """Recordings and persons without an FC, or without one that was written under another atlas; state and reason."""
     known, stems = ({connectome.recording for connectome in connectomes}, {run.path.stem for run in connectomes})
     names = {name for name in recorded(output_dir) if not name.endswith(EMBEDDING)}
     for name in sorted(names):
         status = current_status(output_dir, name)
         entities = parse_name(f"{name}_bold.tsv")[0]
         if status is not None and status.state in NOT_DONE and name not in known:
-            yield LeftOut(entities, "", status.state, status.reason or UNFINISHED)
+            yield (entities, ()), status.state, status.reason or UNFINISHED
         for path in map(Path, status.outputs if status is not None and name in known else ()):
             if path.suffix == ".tsv" and path.stem.endswith(FC_END) and path.stem not in stems:
                 atlas = drop(parse_name(path.name)[0], ("stat", *dict(entities)))
-                yield LeftOut(entities, join(atlas), FAILED, f"{path.as_posix()} is gone: {AGAIN}.")
+                yield (entities, atlas), FAILED, f"{path.as_posix()} is gone: {AGAIN}."
     for entities, sidecar in list_quality_sidecars(output_dir):  # of folders that were copied without their statuses
         if join(entities) not in known | names:
             try:
                 reason, state = str(read_json(sidecar).get("Reason", "")), EXCLUDED
             except DatasetError as error:
                 reason, state = f"{error} Or {AGAIN}.", FAILED
-            yield (
-                LeftOut(entities, "", state, reason)
-                if reason
-                else LeftOut(entities, "", FAILED, f"its FC is gone: {AGAIN}.")
-            )
+            yield (entities, ()), state if reason else FAILED, reason or f"its FC is gone: {AGAIN}."
 
 
-def decide(gathered: Selected, path: Path | None) -> Selected:
-    """Leave out what the file of decisions rejects. Raises DatasetError."""
+def decide(gathered: Selected, path: Path | None, site: str = "") -> Selected:
+    """Leave out what the file of decisions rejects; its labels are those of a site. Raises DatasetError."""
     if path is None:
         return gathered
     by_person: dict[str, list[Connectome]] = {}
-    for connectome in gathered.connectomes:
-        by_person.setdefault(bare(connectome.participant, "sub"), []).append(connectome)
-    rejected, absent = dict[Path, str](), list[Exclusion]()
+    for scan in (*gathered.connectomes, *gathered.left_out):
+        by_person.setdefault(scan.participant, []).append(scan)
     decisions = [decision for decision in read_decisions(path) if decision.decision == REJECT]
-    there = list(dict.fromkeys(f"sub-{decision.wanted['sub']}" for decision in decisions))
-    names = match_ids(there, {connectome.participant for connectome in gathered.connectomes})
-    for decision in decisions:  # a spreadsheet turns ``0012`` into ``12``
-        label = f"sub-{decision.wanted['sub']}"
-        decision.wanted["sub"] = names.get(label, label).removeprefix("sub-")
-        of_person = by_person.get(decision.wanted["sub"], [])
-        meant = [connectome for connectome in of_person if decision.means(connectome.recording, connectome.labels)]
-        for connectome in meant:
-            rejected.setdefault(connectome.path, f"{path.name}: {decision.reason or 'named there'}")
-        if not meant and not any(
-            bare(other.participant, "sub") == decision.wanted["sub"] and decision.means(other.recording, other.labels)
-            for other in gathered.left_out
-        ):
+    people = [person_at(decision.wanted["sub"], site) for decision in decisions]
+    names = match_ids(list(dict.fromkeys(people)), by_person)
+    rejected, absent = dict[Connectome, str](), list[Exclusion]()
+    for decision, person in zip(decisions, people, strict=True):  # a spreadsheet turns ``0012`` into ``12``
+        person = names.get(person, person)
+        meant = [scan for scan in by_person.get(person, ()) if decision.means(scan.recording, scan.labels)]
+        for scan in meant:
+            rejected.setdefault(scan, f"{path.name}: {decision.reason or 'named there'}")
+        if not meant:
             session = f"ses-{decision.wanted['ses']}" if "ses" in decision.wanted else NO_SESSION
             which = f"{decision.recording}: " if decision.recording else ""
-            reason = f"{which}{path.name} {ABSENT}"
-            absent.append(Exclusion(f"sub-{decision.wanted['sub']}", session, DECISION, reason))
-    kept = tuple(scan for scan in gathered.connectomes if scan.path not in rejected)
-    others = (scan for scan in gathered.connectomes if scan.path in rejected)
-    left_out = tuple(_leave_out(scan, REJECTED, rejected[scan.path]) for scan in others)
-    return Selected(kept, gathered.left_out + left_out, tuple(absent))
-
-
-def _leave_out(scan: Connectome, state: str, reason: str) -> LeftOut:
-    return LeftOut(scan.entities, scan.atlas_name, state, reason, scan.site, scan)
+            absent.append(Exclusion(person, session, DECISION, f"{which}{path.name} {ABSENT}"))
+    kept = tuple(scan for scan in gathered.connectomes if scan not in rejected)
+    others = (scan for scan in gathered.connectomes if scan in rejected)
+    left_out = (replace(scan, state=REJECTED, reason=rejected[scan]) for scan in others)
+    return Selected(kept, (*gathered.left_out, *left_out), tuple(absent))
 
 
 class Making(NamedTuple):
@@ -358,25 +305,17 @@ def write_recordings(output_dir: Path) -> Path:
 
 def tabulate_recordings(output_dir: Path) -> pd.DataFrame:
     """Return one row per recording and parcellation."""
-    rows: list[tuple[Any, ...]] = []
-    door = selected(output_dir)
-    nothing = (UNUSABLE, None, None, None, math.nan, math.nan, math.nan)
-    listed: list[tuple[Connectome | None, str, str, str, str]] = [
-        *((scan, DONE, "", scan.recording, scan.atlas_name) for scan in door.connectomes),
-        *((left.connectome, left.state, left.reason, left.recording, left.atlas) for left in door.left_out),
-    ]
-    for connectome, state, reason, recording, atlas in listed:
-        if connectome is None:
-            rows.append((recording, atlas or None, None, state, reason, *nothing))
+    rows, door = list[tuple[Any, ...]](), selected(output_dir)
+    for scan in (*door.connectomes, *door.left_out):
+        if scan.path == NOWHERE:
+            nothing = (UNUSABLE, None, None, None, math.nan, math.nan, math.nan)
+            rows.append((scan.recording, scan.atlas_name or None, None, scan.state, scan.reason, *nothing))
             continue
-        quality = read_quality(connectome)
-        cautions: list[str] | None = None
-        with suppress(DatasetError):  # the group level leaves it out, and says why
-            cautions = cautions_of(connectome) if state == DONE else None
-        verdict = UNUSABLE if state != DONE else None if cautions is None else CAUTION if cautions else SOUND
-        making = making_in(connectome.beside(QUALITY).with_suffix(".json"))
-        known = (verdict, " ".join(cautions or ()) or None, making.source, digest_choices(making.cleaning))
+        quality, making = read_quality(scan), making_in(scan.beside(QUALITY).with_suffix(".json"))
+        verdict = quality.verdict if scan.state == DONE else UNUSABLE
+        cautions = " ".join((scan.state == DONE and quality.cautions) or ()) or None
+        path = scan.path.relative_to(output_dir).as_posix()
+        known = (verdict, cautions, making.source, digest_choices(making.cleaning))
         figures = (quality.mean_fd, quality.seconds, quality.volumes)
-        path = connectome.path.relative_to(output_dir).as_posix()
-        rows.append((recording, atlas, path, state, reason or None, *known, *figures))
+        rows.append((scan.recording, scan.atlas_name, path, scan.state, scan.reason or None, *known, *figures))
     return pd.DataFrame(sorted(rows, key=lambda row: (row[0], row[1] or "")), columns=list(RECORDINGS.columns))

@@ -17,7 +17,7 @@ import pandas as pd
 from joblib import Parallel, cpu_count, delayed
 from numpy.typing import NDArray
 
-from fcpower_bids.cohort.inclusion import EMBEDDING, NO_SESSION, RECORDING, Connectome, Exclusion, Quality, name_some
+from fcpower_bids.cohort.inclusion import EMBEDDING, NO_SESSION, RECORDING, Connectome, Exclusion, Run, name_some
 from fcpower_bids.core.connectome import covered_parcels
 from fcpower_bids.core.edges import edge_count, rebuild_connectome, vectorise_edges
 from fcpower_bids.encoders.checkpoints import SEEN, STATE, TRAINED, UNKNOWN
@@ -211,25 +211,15 @@ def _spread(edges: np.ndarray, names: tuple[str, ...], parcels: tuple[str, ...])
     return vectorise_edges(matrix, weighted=False)
 
 
-@dataclass(frozen=True, eq=False)
-class Run:
-    """One included recording."""
-
-    connectome: Connectome  # its FC file
-    quality: Quality  # its figures
-    place: int  # its position among the `Edges`
-
-
 Scan = tuple[Run, ...]
 
 
-def group_scans(runs: Sequence[Run]) -> tuple[list[Scan], list[Exclusion]]:
-    """Group runs by person and session; a scan whose runs have different repetition times is left out."""
+def group_scans(runs: Sequence[Run], rows: list[Exclusion]) -> list[Scan]:
+    """Group runs by person and session; a scan whose runs have different repetition times gets a row instead."""
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         groups.setdefault((run.connectome.participant, run.connectome.session), []).append(run)
     scans: list[Scan] = []
-    rows = []
     for (participant, session), members in groups.items():
         times = sorted({run.quality.repetition_time for run in members if math.isfinite(run.quality.repetition_time)})
         if len(times) > 1:
@@ -238,7 +228,7 @@ def group_scans(runs: Sequence[Run]) -> tuple[list[Scan], list[Exclusion]]:
             rows.append(Exclusion(participant, session, RECORDING, reason))
         else:
             scans.append(tuple(members))
-    return scans, rows
+    return scans
 
 
 SCANS, DEGREES = TABLES["scans"], "degrees_of_freedom"

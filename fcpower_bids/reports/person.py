@@ -11,6 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from fcpower_bids.cohort.people import without_zeros
 from fcpower_bids.cohort.recordings import DECISIONS, EXCLUDE_FILE, REJECT, read_decisions
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import FcPowerError
@@ -135,7 +136,9 @@ def _decided(output_dir: Path, recordings: Sequence[str]) -> tuple[dict[str, lis
     path, decisions, others = output_dir / EXCLUDE_FILE, dict[str, list[str]](), list[list[str]]()
     labels = {name: dict(part.split("-", 1) for part in name.split("_") if "-" in part) for name in recordings}
     for decision in read_decisions(path) if path.is_file() else ():
-        meant = [name for name in labels if decision.means(name, labels[name])]
+        person = without_zeros(decision.wanted["sub"])
+        meant = [name for name in labels if without_zeros(labels[name]["sub"]) == person]
+        meant = [name for name in meant if decision.means(name, labels[name])]
         if decision.recording:
             meant = [name for name in (decision.recording,) if name in labels]
         for name in meant:

@@ -286,7 +286,7 @@ def _sources(settings: Settings, door: Selected, atlas: str, dataset: str, corpu
     paths |= {
         path_of(settings.output_dir, scan.entities, entities, TIMESERIES): scan.why
         for scan in door.left_out
-        if scan.atlas in ("", atlas) and "task" in scan.labels
+        if scan.atlas_name in ("", atlas) and "task" in scan.labels
     }
     given = {path.absolute(): Source(path, is_given=True) for path in settings.group.phenotypes}
     others = (path for path in tables_of(settings.bids_dir) if path.absolute() not in given)

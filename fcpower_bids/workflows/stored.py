@@ -51,7 +51,7 @@ def embed_stored(settings: Settings) -> None:
                 f"{' and '.join(map(str, folders.values()))}. {remedy}, or leave it out."
             )
         return
-    there = asked_for(selected_of(settings).connectomes, settings)
+    there, _ = asked_for(selected_of(settings).connectomes, settings)
     with_series = [connectome for connectome in there if series_file(connectome.beside(TIMESERIES)).is_file()]
     if there and not with_series and not any(label in connectome.encoders for connectome in there):
         raise DatasetError(

@@ -52,7 +52,8 @@ def edges_of(series):
 
 def scans_of(out):
     """Scans, and what is said of recordings that are left out."""
-    return group_scans([Run(one, read_quality(one), i) for i, one in enumerate(list_connectomes(out))])
+    rows = []
+    return group_scans([Run(one, read_quality(one), i) for i, one in enumerate(list_connectomes(out))], rows), rows
 
 
 def test_runs_are_put_end_to_end_and_added_up(tmp_path):

@@ -16,8 +16,10 @@ from hypothesis.extra.numpy import arrays
 from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes
 from fcpower_bids.cohort.inclusion import (
     Connectome,
+    Run,
     choose_parcels,
-    exclude_by_quality,
+    fault_of,
+    leave_out,
     list_connectomes,
     read_quality,
 )
@@ -205,6 +207,8 @@ def add(out: Path, *names: str, **choices) -> tuple[Connectome, ...]:
         (lambda path: path.write_text(path.read_text()[:-40]), "is cut short"),
         (lambda path: (path.unlink(), os.mkfifo(path)), "cannot be read"),
         (lambda path: path.write_text(path.read_text().replace("0.125", "low")), "has 'low' for mean_fd"),
+        (lambda path: path.write_text(path.read_text().replace("\t0\t0\t", "\tmany\t0\t")), "has 'many' for censored_"),
+        (lambda path: path.write_text(path.read_text().replace("\tvolumes", "\tv")), "has no column volumes"),
     ],
 )
 def test_damaged_quality_leaves_the_recording_out_by_name(tmp_path, damage, words):
@@ -212,11 +216,10 @@ def test_damaged_quality_leaves_the_recording_out_by_name(tmp_path, damage, word
     found = list_connectomes(tmp_path)
     path = found[0].beside(QUALITY)
     damage(path)
-    keep, (row,) = exclude_by_quality(found, [read_quality(one) for one in found], SETTINGS)
-    assert keep == [False]
-    assert path.name in row.reason
-    assert str(tmp_path) not in row.reason
-    assert words in row.reason
+    reason = fault_of(Run(found[0], read_quality(found[0])), SETTINGS)
+    assert path.name in reason
+    assert str(tmp_path) not in reason
+    assert words in reason
 
 
 def test_quality_limits(tmp_path):
@@ -230,9 +233,11 @@ def test_quality_limits(tmp_path):
     first = quality[0]
     assert (first.seconds, first.volumes, first.mean_fd, first.degrees_of_freedom) == (80, 40, 0.1, 20)
     assert quality[3].seconds == 80, "from the sidecar"
-    assert exclude_by_quality(found, quality, SETTINGS)[0] == [True, True, False, True]
-    keep, rows = exclude_by_quality(found, quality, SETTINGS.changed(max_mean_fd=0.3))
-    assert keep == [True, False, False, False]
+    runs = list(map(Run, found, quality))
+    assert [not fault_of(run, SETTINGS) for run in runs] == [True, True, False, True]
+    rows = []
+    faults = [fault_of(run, SETTINGS.changed(max_mean_fd=0.3)) for run in runs]
+    assert leave_out(runs, faults, rows) == runs[:1]
     assert "0.400 mm, more than" in rows[0].reason
 
 
@@ -277,7 +282,7 @@ def test_a_named_recording_is_meant_alone_and_only_what_is_rejected_is_left_out(
     lines = ["\t".join(row) for row in (("participant_id", "recording", "decision", "reason"), *rows)]
     path.write_text("\n".join([*lines, "01\tsub-01_acq-c\treject\tx"]) + "\n")
     decided = decide(Selected(found, ()), path)
-    assert [(one.connectome, one.reason) for one in decided.left_out] == [(found[0], "exclude.tsv: ghosts")]
+    assert [(one.path, one.reason) for one in decided.left_out] == [(found[0].path, "exclude.tsv: ghosts")]
     assert decided.connectomes == found[1:]
     assert [row.reason for row in decided.absent] == ["sub-01_acq-c: exclude.tsv names it, but it is not here"]
     path.write_text("participant_id\tdecision\n01\treject\n02\tmaybe\n")
@@ -323,7 +328,7 @@ def test_a_file_that_is_gone_under_one_atlas_says_nothing_of_another(tmp_path):
     for path in one.path.parent.glob(f"{one.path.stem}.*"):
         path.unlink()
     assert [each.atlas_name for each in selected(tmp_path).connectomes] == [other.atlas_name]
-    assert [each.atlas for each in selected(tmp_path).left_out] == [one.atlas_name]
+    assert [each.atlas_name for each in selected(tmp_path).left_out] == [one.atlas_name]
     table = tabulate_recordings(tmp_path).set_index("atlas")["state"].to_dict()
     assert table == {one.atlas_name: "failed", other.atlas_name: "done"}
 

@@ -66,7 +66,8 @@ def add_output(
         write_matrix(output_path(out, one, transformed, atlas), fc, atlas.names, atlas.names)
     write_matrix(output_path(out, one, TIMESERIES, atlas), series, atlas.names)
     row = {"atlas": atlas.name, "seconds_kept": 2.0 * volumes, "kept_volumes": volumes, "mean_fd": mean_fd}
-    write_table(output_path(out, one, QUALITY), pd.DataFrame([{**row, "degrees_of_freedom": freedom}]))
+    row |= {"volumes": volumes, "censored_volumes": 0, "dummy_volumes": 0, "degrees_of_freedom": freedom}
+    write_table(output_path(out, one, QUALITY), pd.DataFrame([row]))
     write_status(out, Status(one.name, DONE, "write"))
     return path
 
