@@ -60,7 +60,7 @@ from fcpower_bids.parallel import map_tasks, say, track
 from fcpower_bids.records import Output, space_of
 from fcpower_bids.schema import SERIES_VOLUMES, read_spreadsheet
 from fcpower_bids.settings import Settings
-from fcpower_bids.store import leftovers, sweep
+from fcpower_bids.store import sweep
 
 COLUMNS = (
     *("participant_id", "path", "session_id", "task", "run", "kind", "key", "scale", "order", "orientation", "atlas"),
@@ -271,7 +271,7 @@ def _import_recording(of_one: Sequence[Offered], source: str, place: Path, setti
         return FAILED
     for path in dataset.files_of(output, of_one[0].entities):  # of parcellations that the source no longer has, too
         path.unlink()
-    sweep(quality.with_name(file) for file in leftovers(quality.parent) if file.startswith(f"{name}_"))
+    sweep(quality.parent, lambda file: file.startswith(f"{name}_"))
     paths: list[Path] = []
     for recording, (kind, array, facts, _) in zip(of_one, read, strict=True):
         path = dataset.path_of(output, recording.entities, recording.atlas, kind).with_suffix(".npy")
