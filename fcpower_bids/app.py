@@ -17,10 +17,10 @@ from pathlib import Path
 
 from fcpower_bids.analyses import analyses_to_run
 from fcpower_bids.cli.parser import Parser, parse_settings
-from fcpower_bids.errors import CLOSED, FcPowerError, UsageError
+from fcpower_bids.errors import FcPowerError, UsageError
 from fcpower_bids.resources import unsearched
 from fcpower_bids.settings import Settings, describe_unread
-from fcpower_bids.store import explain_no_room, may_write, place_of, refuse_links
+from fcpower_bids.store import explain_refusal, may_write, refuse_links
 
 INTERRUPTED, UNREAD = 130, 141
 """Exit codes of a program that is ended by SIGINT, and by SIGPIPE."""
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("fcpower_bids: interrupted; run the same command again to go on.", file=sys.stderr)  # noqa: T201
         return INTERRUPTED
     except Exception as error:
-        if (refused := _refused(error)) is not None:
+        if (refused := explain_refusal(error)) is not None:
             print(f"fcpower_bids: {refused}", file=sys.stderr)  # noqa: T201
             return UsageError.exit_code
         traceback.print_exc()
@@ -124,21 +124,10 @@ def _closed(argv: Sequence[str], sentence: str) -> str | None:
             os.stat(os.path.join(path, os.curdir))
         except PermissionError as error:
             if path in sentence or os.path.abspath(path) in sentence:
-                return _refused(PermissionError(error.errno, error.strerror, path))
+                return explain_refusal(PermissionError(error.errno, error.strerror, path))
         except (OSError, ValueError):
             continue
     return None
-
-
-def _refused(error: Exception) -> str | None:
-    """Sentence and remedy for a refusal of the operating system; None for anything else."""
-    if isinstance(error, OSError) and error.errno in CLOSED and error.filename:
-        place = place_of(error)
-        if place.name != Path(os.fsdecode(error.filename)).name:
-            folder = place.parent
-            return f"{folder} is closed to you, so {place.name} cannot be written. Open it, or choose another folder."
-        return f"{place} is closed to you. Open it, or choose another folder."
-    return explain_no_room(error)
 
 
 def predict_parser() -> argparse.ArgumentParser:

@@ -10,7 +10,7 @@ DAMAGED_ARRAY = (ValueError, EOFError, SyntaxError, TokenError)
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """Numbers of the errors of the system when nothing more can be written: full, over quota, too large, read-only."""
 
-CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+CLOSED = (errno.EACCES, errno.EPERM)
 """Those when a place may not be entered or written to."""
 
 

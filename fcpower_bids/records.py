@@ -63,6 +63,7 @@ class Recording:
     mask: Path | None = None  # brain mask on the grid of the recording (NIfTI only)
     confounds: Path | None = None  # the confounds table of fMRIPrep
     confounds_metadata: Path | None = None  # its JSON (components and their explained variance)
+    volumes: int = 0  # of the series; 0 where unknown
 
     @property
     def space(self) -> str:

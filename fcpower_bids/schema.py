@@ -16,6 +16,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -227,20 +228,10 @@ def _decode(path: Path) -> tuple[str, list[str]]:
         raise DatasetError(
             f"{path} is a file of a spreadsheet program. Save its sheet as TSV or CSV (UTF-8) and give that."
         )
-    for mark, encoding in (
-        (codecs.BOM_UTF8, "utf-8-sig"),
-        (codecs.BOM_UTF16_LE, "utf-16"),
-        (codecs.BOM_UTF16_BE, "utf-16"),
-        (b"", "utf-8"),
-    ):
-        if content.startswith(mark):
-            try:
-                text = content.decode(encoding)
-            except UnicodeDecodeError:
-                break
-            if "\0" not in text:
-                return text, []
-            break
+    is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    with suppress(UnicodeDecodeError):
+        if "\0" not in (text := content.decode("utf-16" if is_wide else "utf-8-sig")):
+            return text, []
     if b"\0" in content:
         raise DatasetError(
             f"{path} holds null bytes: it is no text, or UTF-16 that does not say so. Save it as TSV or CSV (UTF-8)."

@@ -10,13 +10,13 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import Any
 
-from fcpower_bids.errors import NO_ROOM, DatasetError
+from fcpower_bids.errors import CLOSED, NO_ROOM, DatasetError
 
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.(?:part|old)")
 """Pattern of names that a killed process leaves behind."""
@@ -29,18 +29,11 @@ def beside(path: Path, kind: str = "part") -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.{kind}")
 
 
-PLAIN = re.compile(r"\w[\w+-]*(?:[./][\w+-]+)*", re.ASCII)
-"""Names that need no further look: letters, digits, single dots and slashes."""
-
-
 def is_inner(name: Any) -> bool:
     """Whether a name that a file states is relative and has no ``..``: only a link can lead out of the folder."""
     if not isinstance(name, str) or not name.strip("./") or "\0" in name:
         return False
-    if PLAIN.fullmatch(name):
-        return True
-    kinds = (PurePosixPath(name), PureWindowsPath(name))
-    return not any(path.anchor or ".." in path.parts for path in kinds)
+    return name[0] not in "/\\" and name[1:2] != ":" and ".." not in re.split(r"[/\\]", name)  # on Windows too
 
 
 def stored_path(folder: Path, name: Any) -> Path:
@@ -100,28 +93,20 @@ def atomic(path: Path, *, flush: bool = True) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = beside(path)
     try:
-        with naming(path):
-            temporary.touch()
-            allowed = temporary.stat().st_mode
-            yield temporary
-            if temporary.stat().st_mode != allowed:
-                temporary.chmod(allowed)
-            if flush:
-                flush_file(temporary)
-            os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Give an error of a write that names no file the name of this one."""
-    try:
-        yield
+        temporary.touch()
+        allowed = temporary.stat().st_mode
+        yield temporary
+        if temporary.stat().st_mode != allowed:
+            temporary.chmod(allowed)
+        if flush:
+            flush_file(temporary)
+        os.replace(temporary, path)
     except Exception as error:
         if (number := _number(error)) is None:
             raise
         raise OSError(number, os.strerror(number), str(path)) from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _number(error: Exception) -> int | None:
@@ -139,13 +124,21 @@ def place_of(error: OSError) -> Path:
     return path.with_name(unfinished[1]) if unfinished else path
 
 
-def explain_no_room(error: Exception) -> str | None:
-    """Sentence for a disk that takes nothing more; None for any other error."""
-    if not isinstance(error, OSError) or error.errno not in NO_ROOM:
+def explain_refusal(error: Exception) -> str | None:
+    """Sentence for a disk that takes nothing more and for a place that is closed; None for any other error."""
+    if not isinstance(error, OSError):
         return None
-    remedy = "choose a folder that can be written" if error.errno == errno.EROFS else "make room"
-    where = f" to {place_of(error)}" if error.filename else ""
-    return f"{error.strerror} while writing{where}: {remedy}, and run the same command again."
+    place = place_of(error) if error.filename else None
+    if error.errno in NO_ROOM:
+        remedy = "choose a folder that can be written" if error.errno == errno.EROFS else "make room"
+        where = f" to {place}" if place else ""
+        return f"{error.strerror} while writing{where}: {remedy}, and run the same command again."
+    if error.errno not in CLOSED or place is None:
+        return None
+    if place.name != Path(os.fsdecode(error.filename)).name:
+        folder = place.parent
+        return f"{folder} is closed to you, so {place.name} cannot be written. Open it, or choose another folder."
+    return f"{place} is closed to you. Open it, or choose another folder."
 
 
 def flush_file(path: Path) -> None:
@@ -230,16 +223,12 @@ def leftovers(folder: Path) -> set[str]:
     return {match[1] for match in matches if match is not None}
 
 
-def sweep(files: Iterable[Path]) -> None:
-    """Remove what killed processes left of these files. Call only while holding the claim on these files."""
-    names: dict[Path, set[str]] = {}
-    for file in files:
-        names.setdefault(file.parent, set()).add(file.name)
-    for folder, written in names.items():
-        for path in folder.iterdir() if folder.is_dir() else ():
-            match = TEMPORARY.fullmatch(path.name)
-            if match is not None and match[1] in written:
-                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+def sweep(folder: Path, wanted: Callable[[str], object] = bool) -> None:
+    """Remove what killed processes left of files of a folder, by their names. Call only while holding the claim."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        match = TEMPORARY.fullmatch(path.name)
+        if match is not None and wanted(match[1]):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 LOCKS = "logs/locks"
@@ -311,4 +300,4 @@ def sweep_shared(output_dir: Path) -> None:
         for name in leftovers(folder):
             with lock(output_dir / LOCKS / name, wait=False) as is_free:
                 if is_free:
-                    sweep([folder / name])
+                    sweep(folder, name.__eq__)

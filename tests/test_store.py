@@ -227,11 +227,13 @@ def test_a_full_disk_is_known_whichever_library_writes(tmp_path):
     assert raised.value.errno == errno.ENOSPC
     with pytest.raises(OSError, match="No space left") as raised, store.atomic(tmp_path / "a.tsv") as temporary:
         raise OSError(errno.ENOSPC, "No space left on device")
-    named = store.explain_no_room(raised.value)
-    assert named == store.explain_no_room(OSError(errno.ENOSPC, "No space left on device", str(temporary)))
+    named = store.explain_refusal(raised.value)
+    assert named == store.explain_refusal(OSError(errno.ENOSPC, "No space left on device", str(temporary)))
     assert f"No space left on device while writing to {tmp_path / 'a.tsv'}: make room" in named
-    assert "can be written" in store.explain_no_room(OSError(errno.EROFS, "Read-only file system", str(temporary)))
-    assert store.explain_no_room(OSError(errno.EACCES, "Permission denied", str(temporary))) is None
+    assert "can be written" in store.explain_refusal(OSError(errno.EROFS, "Read-only file system", str(temporary)))
+    closed = store.explain_refusal(OSError(errno.EACCES, "Permission denied", str(temporary)))
+    assert closed.startswith(f"{tmp_path} is closed to you, so a.tsv cannot")
+    assert store.explain_refusal(OSError(errno.ENOENT, "No such file or directory", str(temporary))) is None
     with pytest.raises(RuntimeError, match="ours"), store.atomic(tmp_path / "a.safetensors"):
         raise RuntimeError("ours")
     assert not list(tmp_path.iterdir())

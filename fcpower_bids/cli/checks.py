@@ -136,7 +136,7 @@ def _names(settings: Settings) -> Iterator[str]:
 
 
 def _files(settings: Settings) -> Iterator[str]:
-    named = ("bids_filter_file", "exclude_file", "folds_file", "use_plugin", "config_file")
+    named = ("bids_filter_file", "exclude_file", "folds_file", "use_plugin")
     given = [(name, path) for name in named if (path := settings[name]) is not None]
     for name, path in (*given, *(("phenotypes", path) for path in settings.group.phenotypes)):
         if not path.is_file():

@@ -8,7 +8,6 @@ import re
 import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -152,11 +151,8 @@ def build_parser(level: str | None = None) -> argparse.ArgumentParser:
             default = option.default if isinstance(option.default, tuple) else (option.default,)
             shown = " ".join(str(value) for value in default if value is not None)
             text += f" [{shown}]" if shown else ""
-            how = {"type": option.kind, "metavar": {Path: "PATH", int: "N", float: "X"}.get(option.kind, "NAME")}
-            if option.choices:
-                how = {"choices": option.choices, "type": partial(as_known, known=option.choices)}
-            if option.name == ALPHA:
-                how["type"] = str  # split with all others, so that every error is reported at once
+            named = {Path: "PATH", int: "N", float: "X"}.get(option.kind, "NAME")
+            how = {"metavar": f"{{{','.join(option.choices)}}}" if option.choices else named}
             how |= {"nargs": "+", "action": "extend"} if option.is_list else {}
         how |= {"dest": option.name, "help": text.replace("%", "%%")}
         groups[option.section].add_argument(option.flag, *option.flags, **how)
@@ -183,7 +179,8 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
             if there
             else f"The level is missing: after bids_dir and output_dir comes one of {', '.join(LEVELS)}.{meant}"
         ) from None
-    values, errors = _split_alpha(vars(given))
+    values, errors = _convert_all({name: value for name, value in vars(given).items() if name not in PLACES})
+    values |= {name: vars(given)[name] for name in PLACES}
     flags = [item for item in unknown if item.startswith("-")]
     errors += refused + [_unknown_option(parser, item, given.level) for item in flags]
     errors += [] if flags else [f"'{item}' was not expected here." for item in unknown]
@@ -278,20 +275,6 @@ def _anchored(value: Any, name: str) -> Any:
     return value
 
 
-def _split_alpha(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Turn ``--alpha nested`` into the choice that it is, and ``--alpha 0.5`` into a number; return what is neither."""
-    rest, text = {name: value for name, value in values.items() if name != ALPHA}, values.get(ALPHA)
-    if not isinstance(text, str):
-        return dict(values), []
-    ways = options()[SELECTION].choices
-    if text in ways:
-        return {SELECTION: text, **rest}, []
-    try:
-        return {ALPHA: float(text), **rest}, []
-    except ValueError:
-        return rest, [f"--alpha {text} is neither a number nor one of {', '.join(ways)}."]
-
-
 def _unknown_option(parser: argparse.ArgumentParser, item: str, level: str) -> str:
     """Say who reads an option, where it is set, or which one may be meant."""
     flag = item.partition("=")[0]
@@ -319,8 +302,11 @@ def read_configuration(path: Path) -> tuple[dict[str, Any], list[str]]:
     return _convert_all({key: value for key, value in content.items() if key.replace("-", "_") not in PLACES}, path)
 
 
-def _convert_all(content: Mapping[str, Any], whose: object) -> tuple[dict[str, Any], list[str]]:
-    """Give values by the names of options the types of these; return what is wrong with them too."""
+def _convert_all(content: Mapping[str, Any], whose: object = None) -> tuple[dict[str, Any], list[str]]:
+    """Give values by the names of options the types of these; return what is wrong with them too.
+
+    `whose`: the file or the call that they are of; None for the command line.
+    """
     values: dict[str, Any] = {}
     errors = []
     for key, value in content.items():
@@ -335,10 +321,14 @@ def _convert_all(content: Mapping[str, Any], whose: object) -> tuple[dict[str, A
         try:
             if any(isinstance(item, (list, dict)) or isinstance(item, bool) != (option.kind is bool) for item in items):
                 raise TypeError(name)
-            made = [item if isinstance(item, str) and name == ALPHA else option.kind(item) for item in items]
+            made = [option.kind(item) for item in items]
         except (TypeError, ValueError):
-            errors.append(f"{whose} has {key} = {value!r}, which is not a {option.kind.__name__}.")
+            if name == ALPHA and value in (ways := options()[SELECTION].choices):  # a choice, and no number
+                values[SELECTION] = value
+                continue
+            others = f" nor one of {', '.join(ways)}" if name == ALPHA else ""
+            said = f"{whose} has {key} = {value!r}, which" if whose else " ".join([option.flag, *map(str, items)])
+            errors.append(f"{said} is not a {option.kind.__name__}{others}.")
         else:
             values[name] = made if option.is_list else made[0]
-    values, faults = _split_alpha(values)
-    return values, errors + faults
+    return values, errors

@@ -14,7 +14,7 @@ import pandas as pd
 from fcpower_bids.analyses.baselines import FEWEST_PERMUTATIONS, Added
 from fcpower_bids.outputs.dataset import parse_name
 from fcpower_bids.outputs.status import explain
-from fcpower_bids.reports.page import render_page, show_number, write_page
+from fcpower_bids.reports.page import listed, render_page, show_number, write_page
 
 SIGNIFICANT = 0.05
 PREDICTED, CAUTION = "predicted", "caution"
@@ -65,9 +65,9 @@ def answer_person(rows: Sequence[Row], facts: Mapping[str, Any]) -> dict[str, An
     sentences = [warning for warning in dict.fromkeys(warnings) if warning]
     width, values, apart = high - low, [row["prediction"] for row in done], list[str]()
     if len(done) > 1:
-        listed = ", ".join(fitting(value, width) if width == width else show_number(value) for value in values)
+        shown = ", ".join(fitting(value, width) if width == width else show_number(value) for value in values)
         apart.append(
-            f"This is the mean of {len(done)} scans, which give {listed}; the interval is that of a single scan."
+            f"This is the mean of {len(done)} scans, which give {shown}; the interval is that of a single scan."
         )
     if max(values) - min(values) > width:
         apart.append("They differ by more than an interval is wide: make sure that they are of one person.")
@@ -120,7 +120,7 @@ def say_skill(facts: Mapping[str, Any]) -> str:
     if facts["PositiveClass"] is not None:
         guess = "guessing by the share of each class"
     elif facts["Covariates"]:
-        guess = f"{_listed(facts['Covariates'])} alone"
+        guess = f"{listed(facts['Covariates'])} alone"
     if skill["Found"]:
         return f"This model does better than {guess}."
     if not was_tested(skill):
@@ -175,7 +175,7 @@ def say_limits(facts: Mapping[str, Any]) -> list[str]:
         "An interval holds on average over people; for a single one it may be far too narrow.",
     ]
     if facts["Covariates"]:
-        share = f"the share of {_listed(facts['Covariates'])} was taken off"
+        share = f"the share of {listed(facts['Covariates'])} was taken off"
         expected = "so that 0 is the expectation for a person alike in this"
         sentences.append(f"The number is no {facts['Target']} itself: {share}, {expected}.")
     return sentences
@@ -211,7 +211,7 @@ def fitting(value: float, width: float) -> str:
 
 def _named(facts: Mapping[str, Any]) -> str:
     """The target, what it was cut from and what was taken off it, without which the number would be misread."""
-    return say_cut(facts) + (f", without what goes with {_listed(facts['Covariates'])}" if facts["Covariates"] else "")
+    return say_cut(facts) + (f", without what goes with {listed(facts['Covariates'])}" if facts["Covariates"] else "")
 
 
 def say_cut(facts: Mapping[str, Any]) -> str:
@@ -219,11 +219,6 @@ def say_cut(facts: Mapping[str, Any]) -> str:
     cut = "CutColumn" in facts
     classes = f" ({facts['PositiveClass']}: {facts['CutColumn']} of {facts['CutAt']:g} or more)" if cut else ""
     return f"{facts['Target']}{classes}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    *others, last = names
-    return f"{', '.join(others)} and {last}" if others else str(last)
 
 
 def card_of(facts: Mapping[str, Any], model: str) -> tuple[tuple[str, str], ...]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.demo import signals
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas import N_PARCELS, PARCELS_PER_POSITION
+from fcpower_bids.outputs.tables import json_text, table_text
 from fcpower_bids.store import stored_path
 
 DERIVATIVES = Path("derivatives") / "fmriprep"
@@ -60,15 +61,9 @@ PAINTED = (
 """What is said in the head of every page that is made of the demo."""
 
 
-def encode_json(content: Mapping[str, Any]) -> str:
-    """Indented JSON with a final newline."""
-    return json.dumps(content, indent=4) + "\n"
-
-
 def encode_table(columns: Mapping[str, list[Any]]) -> str:
     """TSV text of columns of equal length."""
-    rows = zip(*columns.values(), strict=True)
-    return "\n".join("\t".join(str(cell) for cell in row) for row in (list(columns), *rows)) + "\n"
+    return table_text(pd.DataFrame(columns))
 
 
 def describe_derivatives(words: str) -> dict[str, str]:
@@ -81,7 +76,7 @@ def describe_derivatives(words: str) -> dict[str, str]:
         "GeneratedBy": [{"Name": "fMRIPrep", "Version": VERSION, "CodeURL": code, "Description": words}],
     }
     return {
-        str(DERIVATIVES / "dataset_description.json"): encode_json(about),
+        str(DERIVATIVES / "dataset_description.json"): json_text(about),
         str(DERIVATIVES / ".bidsignore"): "*_timeseries.*\n*_regressors.*\n",
     }
 
@@ -243,12 +238,12 @@ def _write_raw(folder: Path, design: signals.DemoDesign, people: People) -> None
     measures = {name: {"Description": f"Invented {name} score", "Units": scale} for name in people.cognition}
     sessions = [f"ses-{session}" for session in sorted({session for _, session, _ in design.list_recordings()})]
     texts = {
-        "dataset_description.json": encode_json(DESCRIPTION),
+        "dataset_description.json": json_text(DESCRIPTION),
         "README": README,
         "participants.tsv": encode_table({"participant_id": ids, **people.participants}),
-        "participants.json": encode_json(PARTICIPANT_COLUMNS),
+        "participants.json": json_text(PARTICIPANT_COLUMNS),
         "phenotype/cognition.tsv": encode_table({"participant_id": ids, **people.cognition}),
-        "phenotype/cognition.json": encode_json(tool | measures),
+        "phenotype/cognition.json": json_text(tool | measures),
         **describe_derivatives(INVENTED),
         **{f"{person}/{person}_sessions.tsv": encode_table({"session_id": sessions}) for person in ids},
     }
@@ -280,11 +275,11 @@ def write_recording(
         f"{space}-preproc_bold.nii.gz": signals.encode_nifti(series, head.affine, design.repetition_time),
         f"{space}-brain_mask.nii.gz": signals.encode_nifti(head.brain.astype(np.uint8), head.affine),
         f"{start}_desc-confounds_timeseries.tsv": encode_table(columns),
-        f"{space}-preproc_bold.json": encode_json(
+        f"{space}-preproc_bold.json": json_text(
             {"RepetitionTime": design.repetition_time, "Resolution": RESOLUTION, **about}
         ),
-        f"{space}-brain_mask.json": encode_json({"Resolution": RESOLUTION, "Type": "Brain"}),
-        f"{start}_desc-confounds_timeseries.json": encode_json({"csf": {"Method": "Mean"}}),
+        f"{space}-brain_mask.json": json_text({"Resolution": RESOLUTION, "Type": "Brain"}),
+        f"{start}_desc-confounds_timeseries.json": json_text({"csf": {"Method": "Mean"}}),
     }
     write_files(folder, texts)
     return painted

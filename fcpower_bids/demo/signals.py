@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.series import HEAD_RADIUS, framewise_displacement
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas import SPACING, builtin_labels
 
@@ -77,7 +78,6 @@ QUANTUM = 2.0
 """Every painted number is a multiple of this, so float32 holds it without error and the files compress well."""
 BAND = (0.011, 0.078)
 """Hz; inside the default pass-band, so that filtering leaves the clean series almost alone."""
-HEAD_RADIUS = 50.0
 OUTLIER_DISPLACEMENT = 0.5
 FIRST_VOLUMES = (15 * SIGNAL_SD, 5 * SIGNAL_SD)
 """How much brighter the volumes are that come before the steady state."""
@@ -119,7 +119,7 @@ def draw_clean_series(
 def draw_physiology(n_volumes: int, share_of_spikes: float, nuisance: float, rng: np.random.Generator) -> Physiology:
     """Draw head motion with the given share of spikes, tissue signals, drift and the approach to the steady state."""
     motion = draw_motion(n_volumes, share_of_spikes, rng)
-    displacement = measure_displacement(motion)
+    displacement = np.nan_to_num(framewise_displacement(motion))
     white_matter, csf = rng.standard_normal((2, n_volumes, N_SOURCES))
     phase = np.pi * (np.arange(n_volumes) + 0.5) / n_volumes
     drift = np.cos(phase[:, None] * [1, 2]) @ rng.normal(0, 1.5, 2)
@@ -138,12 +138,6 @@ def draw_motion(n_volumes: int, share_of_spikes: float, rng: np.random.Generator
     steps[spikes] += jumps * np.repeat([1.0, 1 / HEAD_RADIUS], 3)
     steps[0] = 0.0
     return np.cumsum(steps, axis=0)
-
-
-def measure_displacement(motion: FloatArray) -> FloatArray:
-    """Framewise displacement in mm (Power et al. 2012), shape (T,); 0 at the first volume."""
-    moved = np.abs(np.diff(motion, axis=0, prepend=motion[:1]))
-    return moved[:, :3].sum(axis=1) + HEAD_RADIUS * moved[:, 3:].sum(axis=1)
 
 
 def draw_nuisance(physiology: Physiology, n_parcels: int, nuisance: float, rng: np.random.Generator) -> FloatArray:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from fcpower_bids._version import __version__
 from fcpower_bids.cohort.assembly import check_phenotypes, sessions_of
-from fcpower_bids.cohort.inclusion import NO_SESSION
+from fcpower_bids.cohort.inclusion import NO_SESSION, number_of
 from fcpower_bids.cohort.people import PERSON, read_rows, tables_of
 from fcpower_bids.core import edges
 from fcpower_bids.core.connectome import covered_parcels, eigenvalues, pearson_connectivity, spectrum_summary
@@ -34,7 +34,7 @@ from fcpower_bids.elsewhere.layouts import (
 )
 from fcpower_bids.errors import DatasetError, RecordingError, Unfit, UsageError
 from fcpower_bids.imaging.atlas_files import unique_names
-from fcpower_bids.inputs.roots import output_folders
+from fcpower_bids.inputs.roots import PREPROCESSED, output_folders
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.outputs import dataset
 from fcpower_bids.outputs.recording import QUALITY_TABLE
@@ -60,12 +60,16 @@ from fcpower_bids.parallel import map_tasks, say, track
 from fcpower_bids.records import Output, space_of
 from fcpower_bids.schema import SERIES_VOLUMES, read_spreadsheet
 from fcpower_bids.settings import Settings
-from fcpower_bids.store import leftovers, sweep
+from fcpower_bids.store import sweep
 
 COLUMNS = (
     *("participant_id", "path", "session_id", "task", "run", "kind", "key", "scale", "order", "orientation", "atlas"),
     *("repetition_time", "minutes", "mean_fd", "strategy"),
 )
+CHOICES = {
+    **{"kind": (SERIES, MATRIX), "scale": edges.SCALES, "order": edges.ORDERS},
+    "orientation": ("time", "parcels"),
+}
 
 
 def read_list(table: Path) -> list[Offered]:
@@ -85,23 +89,13 @@ def read_list(table: Path) -> list[Offered]:
 
 
 def _offer(cells: Mapping[str, str], table: Path, line: str) -> Offered:
-
-    def choice(name: str, allowed: tuple[str, ...], default: str) -> str:
-        value = cells.get(name) or default
-        if value not in allowed:
-            raise DatasetError(f"{line}: {name} is '{value}', not one of {', '.join(allowed)}.")
-        return value
-
-    def number(name: str) -> float:
-        value = cells.get(name) or "nan"
-        try:
-            amount = float(value)
-        except ValueError:
-            raise DatasetError(f"{line}: {name} is '{value}', not a number.") from None
-        if amount < 0:
-            raise DatasetError(f"{line}: {name} is {value}, below 0.")
-        return amount
-
+    for name, allowed in CHOICES.items():
+        if cells.get(name) and cells[name] not in allowed:
+            raise DatasetError(f"{line}: {name} is '{cells[name]}', not one of {', '.join(allowed)}.")
+    numbers = {name: number_of(cells.get(name) or "nan") for name in ("repetition_time", "minutes", "mean_fd")}
+    for name, amount in numbers.items():
+        if cells.get(name) and not amount >= 0:
+            raise DatasetError(f"{line}: {name} is '{cells[name]}', not a number of 0 or more.")
     text, label = cells.get("path", ""), cells.get("participant_id", "").removeprefix("sub-")
     if not label or not text:
         raise DatasetError(f"{line} lacks participant_id or path.")
@@ -118,23 +112,21 @@ def _offer(cells: Mapping[str, str], table: Path, line: str) -> Offered:
             entities.append((key, label_of(cell, table)))
     return Offered(
         path,
-        choice("kind", (SERIES, MATRIX), SERIES if path.name.endswith(".ptseries.nii") else MATRIX),
+        cells.get("kind") or (SERIES if path.name.endswith(".ptseries.nii") else MATRIX),
         tuple(entities),
         (("atlas", label_of(cells.get("atlas") or "listed", table)),),
         key=cells.get("key", ""),
-        scale=choice("scale", edges.SCALES, "r"),
-        order=choice("order", edges.ORDERS, "upper"),
-        parcels_first=choice("orientation", ("time", "parcels"), "time") == "parcels",
-        repetition_time=number("repetition_time"),
-        seconds=number("minutes") * 60,
-        mean_fd=number("mean_fd"),
+        scale=cells.get("scale") or "r",
+        order=cells.get("order") or "upper",
+        parcels_first=cells.get("orientation") == "parcels",
+        repetition_time=numbers["repetition_time"],
+        seconds=numbers["minutes"] * 60,
+        mean_fd=numbers["mean_fd"],
         strategy=cells.get("strategy") or "unknown",
     )
 
 
 LIST, IMPORT = "list", "import"
-OWN = re.compile(r"fmriprep\d*|nibabies")
-"""Names of sources that the participant level reads; the group level has no use for them."""
 
 
 def bring_sources(settings: Settings) -> None:
@@ -209,8 +201,8 @@ def _sources(settings: Settings) -> Iterator[tuple[str, Path, list[Offered]]]:
         elif layout := name if name in layout_names() else recognise(root):
             declared = load_layout(layout)
             offered = find_offered(root, declared)
-            yield name or layout, root, name_people(offered, layout, settings) if declared.ordinal else offered
-        elif not OWN.fullmatch(name or "fmriprep"):
+            yield name or layout, root, name_people(offered, layout, settings) if "ordinal" in declared else offered
+        elif not PREPROCESSED.fullmatch(name or "fmriprep"):
             raise UsageError(
                 f"--derivatives {text}: the layout of this source is not known. Name it: "
                 f"{', '.join(f'{known}=PATH' for known in (*layout_names(), LIST))}."
@@ -269,7 +261,7 @@ def _import_recording(of_one: Sequence[Offered], source: str, place: Path, setti
         return FAILED
     for path in dataset.files_of(output, of_one[0].entities):  # of parcellations that the source no longer has, too
         path.unlink()
-    sweep(quality.with_name(file) for file in leftovers(quality.parent) if file.startswith(f"{name}_"))
+    sweep(quality.parent, lambda file: file.startswith(f"{name}_"))
     paths: list[Path] = []
     for recording, (kind, array, facts, _) in zip(of_one, read, strict=True):
         path = dataset.path_of(output, recording.entities, recording.atlas, kind).with_suffix(".npy")
@@ -347,18 +339,11 @@ def _read(recording: Offered, source: str, root: Path) -> tuple[Output, np.ndarr
         SERIES_COLUMNS: parcels,
     }
     summary = spectrum_summary(spectrum)
-    quality: dict[str, Any] = dict.fromkeys(
-        QUALITY_TABLE.columns, math.nan
-    )  # what only the participant level can know stays n/a
+    quality: dict[str, Any] = dict.fromkeys(QUALITY_TABLE.columns, math.nan)  # what only a participant level knows
     quality |= {name: summary[name] for name in ("rank", "participation_ratio", "participation_ratio_power")}
-    quality |= {
-        "atlas": join(recording.atlas),
-        "state": "done",
-        "clipped": summary["n_clipped"],
-        "parcels": len(parcels),
-    }
+    quality |= {"atlas": join(recording.atlas), "state": "done", "clipped": summary["n_clipped"]}
     quality |= {"kept_volumes": volumes, "seconds_kept": seconds, "mean_fd": recording.mean_fd}
-    quality["uncovered_parcels"] = int((~covered_parcels(connectivity)).sum())
+    quality |= {"parcels": len(parcels), "uncovered_parcels": int((~covered_parcels(connectivity)).sum())}
     return kind, array, facts, quality
 
 

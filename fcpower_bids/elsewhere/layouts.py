@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from io import StringIO
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +19,7 @@ from fcpower_bids.inputs.sources import drop
 from fcpower_bids.outputs.dataset import order_entities, parse_name
 from fcpower_bids.outputs.tables import program_names, read_json
 from fcpower_bids.records import Entities
-from fcpower_bids.schema import table_fault
+from fcpower_bids.schema import read_spreadsheet
 
 Read = tuple[NDArray[np.float64], tuple[str, ...]]
 """Values, and the names of the columns; no names where the file has none."""
@@ -194,32 +192,15 @@ def check_names(offered: list[Offered]) -> None:
 
 T = TypeVar("T")
 LAYOUTS = Path(__file__).parents[1] / "data" / "layouts"
-GROUPS = {"participant": "sub", "session": "ses", "task": "task", "run": "run", "space": "space"}
-"""Groups of a pattern, and the entity that each gives."""
-ATLAS = "parcellation"
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Files of a program."""
-
-    # name, about: as in ``--derivatives NAME=PATH``, and in words
-    name: str
-    about: str
-    generated_by: tuple[str, ...] = ()  # its name in ``GeneratedBy`` of the dataset
-    # whether names are ``key-value`` pairs; else participant, session and run are groups of the patterns
-    bids: bool = True
-    ordinal: bool = False  # whether participants are numbers in the order in which they were entered
-    # series, matrices: ``pattern`` (a regular expression for the end of the path), ``key``, ``scale``, ``order``,
-    # ``parcels_first``
-    series: tuple[Mapping[str, Any], ...] = ()
-    matrices: tuple[Mapping[str, Any], ...] = ()
-    atlas_entities: tuple[str, ...] = ("atlas", "seg")  # entities that name the parcellation
-    outliers: str = ""  # pattern of tables with 1 for every volume that is in the series but not in the matrices
-    # ``pattern`` of the tables with motion, and the columns for ``mean_fd``, ``volumes``, ``seconds``
-    quality: Mapping[str, Any] = field(default_factory=dict)
-    # keys of the JSON of a file for ``repetition_time``, ``frequency``, ``mean_fd``, ``strategy``
-    sidecar: Mapping[str, Sequence[str]] = field(default_factory=dict)
+ATLAS = ("atlas", "seg")
+"""Entities that name a parcellation."""
+NOT_OF_RUN = ("desc", "den", "res")
+NOTHING: Mapping[str, Any] = {"generated_by": (), "series": (), "matrices": (), "quality": {}, "sidecar": {}}
+"""A layout: ``about``, its name in words; ``generated_by``, as datasets name it; ``ordinal``, whether participants are
+numbers in the order in which they were entered; ``series`` and ``matrices``: ``pattern`` (for the end of a path; groups
+give entities where names have none), ``key``, ``scale``; ``outliers``, pattern of tables with 1 for every volume that
+is in the series but not in the matrices; ``quality``: ``pattern`` of tables with motion, and columns by fact;
+``sidecar``: keys of the JSON of a file by fact."""
 
 
 def layout_names() -> tuple[str, ...]:
@@ -227,51 +208,48 @@ def layout_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in LAYOUTS.glob("*.yml")))
 
 
-def load_layout(name: str) -> Layout:
+def load_layout(name: str) -> dict[str, Any]:
     """Load a shipped layout. Raises UsageError."""
     import yaml  # only where a source is named
 
     if name not in layout_names():
         raise UsageError(f"There is no layout '{name}'. Choose from list, {', '.join(layout_names())}.")
-    content: dict[str, Any] = yaml.safe_load((LAYOUTS / f"{name}.yml").read_text(encoding="utf-8"))
-    for key in {"generated_by", "series", "matrices", "atlas_entities"} & content.keys():
-        content[key] = tuple(content[key])
-    return Layout(name=name, **content)
+    return {**NOTHING, "name": name, **yaml.safe_load((LAYOUTS / f"{name}.yml").read_text(encoding="utf-8"))}
 
 
 def recognise(root: Path) -> str | None:
     """Return the layout of a dataset by its ``GeneratedBy``; None where it says nothing that is known."""
     named = {name.lower() for name in program_names(root)}
-    return next(
-        (n for n in layout_names() if named & {program.lower() for program in load_layout(n).generated_by}), None
-    )
+    known = ((name, load_layout(name)["generated_by"]) for name in layout_names())
+    return next((name for name, programs in known if named & {program.lower() for program in programs}), None)
 
 
-def find_offered(root: Path, layout: Layout) -> list[Offered]:
+def find_offered(root: Path, layout: Mapping[str, Any]) -> list[Offered]:
     """Find every recording of a source, the series before the matrix. Raises DatasetError."""
     if not root.is_dir():
         raise DatasetError(f"The folder {root} is not there. Check the path (and the mount of a container).")
     files = sorted(_files(root))
     recordings: dict[tuple[Entities, Entities], Offered] = {}
-    for kind, declared in ((MATRIX, layout.matrices), (SERIES, layout.series)):
-        of_kind = [recording for how in declared for recording in _matching(root, files, layout, kind, how)]
+    for kind, declared in ((MATRIX, layout["matrices"]), (SERIES, layout["series"])):
+        found = ((how, root / name, match) for how in declared for name, match in _matching(how["pattern"], files))
+        of_kind = [_offered(path, match, kind, how, layout) for how, path, match in found]
         check_names(of_kind)
         recordings |= {(recording.entities, recording.atlas): recording for recording in of_kind}
     if not recordings:
-        looked = ", ".join(str(how["pattern"]) for how in (*layout.series, *layout.matrices))
-        raise DatasetError(f"{root} has no file as {layout.about} names them ({looked}). Name another layout.")
-    quality = list(_quality_tables(root, files, layout))
-    pattern = re.compile(f"(?:.*/)?{layout.outliers}")
-    outliers = [
-        (frozenset(drop(parse_name(Path(name).name)[0], ("desc", "den", "res"))), root / name)
-        for name in files
-        if layout.outliers and pattern.fullmatch(name)
-    ]
+        looked = ", ".join(str(how["pattern"]) for how in (*layout["series"], *layout["matrices"]))
+        raise DatasetError(f"{root} has no file as {layout['about']} names them ({looked}). Name another layout.")
+    tables = {
+        kind: [(frozenset(drop(parse_name(Path(name).name)[0], NOT_OF_RUN)), root / name) for name, _ in found]
+        for kind, found in (
+            ("quality", _matching(layout["quality"].get("pattern"), files)),
+            ("outliers", _matching(layout.get("outliers"), files)),
+        )
+    }
+    measured = [(of, figures) for of, path in tables["quality"] if (figures := _measured(path, layout)) is not None]
     offered = []
     for recording in (recordings[place] for place in sorted(recordings)):
-        measured = replace(recording, **(_most_specific(recording, quality) or {}))
-        series = recording.kind == SERIES
-        offered.append(replace(measured, outliers=_most_specific(recording, outliers)) if series else measured)
+        outliers = _most_specific(recording, tables["outliers"]) if recording.kind == SERIES else None
+        offered.append(replace(recording, outliers=outliers, **(_most_specific(recording, measured) or {})))
     return offered
 
 
@@ -281,97 +259,51 @@ def _files(root: Path) -> Iterator[str]:
         yield from ((Path(folder) / name).relative_to(root).as_posix() for name in files if not name.startswith("."))
 
 
-def _matching(root: Path, files: Sequence[str], layout: Layout, kind: str, how: Mapping[str, Any]) -> Iterator[Offered]:
-    pattern = re.compile(f"(?:.*/)?{how['pattern']}")
-    for name in files:
-        match = pattern.fullmatch(name)
-        if match is None:
-            continue
-        path = root / name
-        entities, atlas = _entities(path, match, layout)
-        facts = {"strategy": f"{layout.name}: unknown"} | _sidecar(path, layout)
-        yield Offered(
-            path,
-            kind,
-            entities,
-            atlas,
-            key=how.get("key", ""),
-            scale=how.get("scale", "r"),
-            order=how.get("order", "upper"),
-            parcels_first=how.get("parcels_first", False),
-            **facts,
-        )
+def _matching(pattern: str | None, files: Sequence[str]) -> Iterator[tuple[str, re.Match[str]]]:
+    if pattern is not None:
+        whole = re.compile(f"(?:.*/)?{pattern}")
+        yield from ((name, match) for name in files if (match := whole.fullmatch(name)))
 
 
-def _entities(path: Path, match: re.Match[str], layout: Layout) -> tuple[Entities, Entities]:
-    groups = {key: value for key, value in match.groupdict().items() if value}
-    if layout.bids:
-        labels, _, _ = parse_name(path.name)
-        atlas = "".join(value for key, value in labels if key in layout.atlas_entities)
-        kept = drop(
-            labels, (*layout.atlas_entities, "stat", "meas", "measure", "desc", "den", "res", "feature", "setting")
-        )
-        kept = order_entities(kept)
+def _offered(path: Path, match: re.Match[str], kind: str, how: Mapping[str, Any], layout: Mapping[str, Any]) -> Offered:
+    named, facts = {key: label_of(value, path) for key, value in match.groupdict().items() if value}, {}
+    if "sub" in named:
+        atlas = named.pop("atlas", "")
+        entities = order_entities((("task", "rest"),), tuple(named.items()))
     else:
-        atlas = groups.get(ATLAS, "")
-        kept = order_entities(
-            (("task", "rest"),), tuple((GROUPS[k], label_of(v, path)) for k, v in groups.items() if k in GROUPS)
-        )
-    return kept, (("atlas", label_of(atlas or layout.name, path)),)
+        labels, suffix, _ = parse_name(path.name)
+        atlas = "".join(value for key, value in labels if key in ATLAS)
+        entities = drop(labels, (*ATLAS, *NOT_OF_RUN, "stat", "meas", "measure", "feature", "setting"))
+        entities = order_entities(entities)
+        shared = "_".join([*(f"{key}-{value}" for key, value in drop(labels, ATLAS)), suffix])
+        beside = [path.with_name(f"{stem}.json") for stem in (path.name.partition(".")[0], shared)]
+        facts = _stated(next((read_json(file) for file in beside if file.is_file()), {}), layout)
+    facts = {"strategy": f"{layout['name']}: unknown", **{key: how[key] for key in how if key != "pattern"}, **facts}
+    return Offered(path, kind, entities, (("atlas", label_of(atlas or layout["name"], path)),), **facts)
 
 
-def _sidecar(path: Path, layout: Layout) -> dict[str, Any]:
-    if not layout.sidecar:
-        return {}
-    stem = path.name.partition(".")[0]
-    beside = [path.with_name(f"{stem}.json")]
-    if layout.bids:
-        entities, suffix, _ = parse_name(path.name)
-        shared = drop(entities, layout.atlas_entities)
-        beside.append(path.with_name("_".join([*(f"{k}-{v}" for k, v in shared), suffix]) + ".json"))
-    content = next((read_json(sidecar) for sidecar in beside if sidecar.is_file()), {})
+def _stated(content: Mapping[str, Any], layout: Mapping[str, Any]) -> dict[str, Any]:
     facts: dict[str, Any] = {}
-    for name, keys in layout.sidecar.items():
+    for name, keys in layout["sidecar"].items():
         value = next((content[key] for key in keys if content.get(key) is not None), None)
-        if value is None:
-            continue
-        if name == "strategy":
-            facts[name] = f"{layout.name}: {value}"
+        if name == "strategy" and value is not None:
+            facts[name] = f"{layout['name']}: {value}"
         elif name == "frequency" and number_of(value) > 0:
             facts["repetition_time"] = 1 / number_of(value)
-        elif name != "frequency":
+        elif name not in ("frequency", "strategy") and value is not None:
             facts[name] = number_of(value)
     return facts
 
 
-def _quality_tables(
-    root: Path, files: Sequence[str], layout: Layout
-) -> Iterator[tuple[frozenset[Any], dict[str, Any]]]:
-    """Entities of every table with motion, and what its one row says."""
-    if not layout.quality:
-        return
-    pattern = re.compile(f"(?:.*/)?{layout.quality['pattern']}")
-    for name in files:
-        if pattern.fullmatch(name) is None:
-            continue
-        path = root / name
-        try:
-            with path.open(encoding="utf-8-sig", newline="") as file:
-                text = file.read()
-            if "\0" in text:  # else no name of a column would be known, and motion be missing
-                raise csv.Error("it holds null bytes")
-            rows = list(csv.DictReader(StringIO(text, newline=""), delimiter="," if name.endswith(".csv") else "\t"))
-        except (UnicodeDecodeError, csv.Error) as error:
-            fault = table_fault(path) or f"cannot be read as a table ({error}): copy it again"
-            raise DatasetError(f"{path} {fault}.") from error
-        entities = drop(parse_name(path.name)[0], ("desc", "den", "res"))
-        figures: dict[str, float] = {}
-        for fact in ("mean_fd", "volumes", "seconds", "repetition_time"):
-            named = [rows[0][column] for column in layout.quality.get(fact, ()) if column in rows[0]] if rows else []
-            if named and math.isfinite(number_of(named[0])):
-                figures[fact] = number_of(named[0])
-        if len(rows) == 1:
-            yield frozenset(entities), figures
+def _measured(path: Path, layout: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the one row of a table with motion says; None of a table with another number of rows."""
+    sheet = read_spreadsheet(path)
+    if len(sheet.rows) != 1:
+        return None
+    row = dict(zip(sheet.names, map(number_of, sheet.rows[0]), strict=True))
+    asked = {fact: keys for fact, keys in layout["quality"].items() if fact != "pattern"}
+    named = {fact: next((row[key] for key in keys if key in row), math.nan) for fact, keys in asked.items()}
+    return {fact: value for fact, value in named.items() if math.isfinite(value)}
 
 
 def _most_specific(recording: Offered, tables: Sequence[tuple[frozenset[Any], T]]) -> T | None:

@@ -219,13 +219,13 @@ def _header_notes(recording: Recording) -> list[str]:
     return notes
 
 
-def foresee_volumes(recording: Recording, n_volumes: int, settings: Method) -> tuple[int, str]:
+def foresee_volumes(recording: Recording, settings: Method) -> tuple[int, str]:
     """Volumes that censoring will leave, and why the recording will be excluded, or nothing. Raises RecordingError."""
-    confounds, n_dummy, kept = _prepare(recording, settings, n_volumes)
+    confounds, n_dummy, kept = _prepare(recording, settings, recording.volumes)
     seconds, excluded = recording.repetition_time, _too_short(kept, recording.repetition_time, settings)
     lost = filter_degrees_of_freedom(int(kept.sum()), seconds, *settings.band) + confounds.values.shape[1] + 1
     if not excluded and kept.sum() <= max(lost, 6 * settings.filter_order + 4):  # else enough is left
-        any_series, rest = np.arange(n_volumes - n_dummy)[:, None], (confounds.values[n_dummy:], kept[n_dummy:])
+        any_series, rest = np.arange(recording.volumes - n_dummy)[:, None], (confounds.values[n_dummy:], kept[n_dummy:])
         try:
             clean_series(any_series, *rest, seconds, *settings.band, settings.filter_order, settings.padding)
         except Unfit as error:

@@ -210,11 +210,11 @@ def treat_motion(
             f"{recording.bold} has no brain mask that the head's size could be read from: give --head-radius a number."
         )
     if radius == "auto" and recording.mask is not None:
-        from fcpower_bids.imaging.streaming import load_header  # loads nibabel, which is slow to load
+        from fcpower_bids.imaging.streaming import read_image  # loads nibabel, which is slow to load
 
-        image = load_header(recording.mask)
+        image, brain = read_image(recording.mask, "The mask ")
         voxel = abs(np.linalg.det(image.affine[:3, :3]))
-        millimetres = sphere_radius(float(np.count_nonzero(np.asanyarray(image.dataobj) > 0) * voxel))
+        millimetres = sphere_radius(float(np.count_nonzero(brain > 0) * voxel))
     parameters, notes = np.column_stack([columns[name] for name in PARAMETERS]), tuple[str, ...]()
     if kind is not None:
         low, high = settings.band_stop_min or 0.0, settings.band_stop_max

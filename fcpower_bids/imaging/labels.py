@@ -13,7 +13,7 @@ import numpy as np
 from nibabel.cifti2 import BrainModelAxis, LabelAxis
 
 from fcpower_bids.errors import Unfit, UsageError
-from fcpower_bids.imaging.streaming import DAMAGED, content_fault
+from fcpower_bids.imaging.streaming import read_image
 
 SHIFT = 1e-2
 """Largest distance, in voxels, between voxels that are the same: affines are stored as float32."""
@@ -23,10 +23,9 @@ LABEL_NOISE = 1e-3
 
 def read_volume_labels(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Read a 3-D label image. Returns labels (X, Y, Z), affine (4, 4). Raises UsageError."""
-    image = _load(path)
+    image, values = read_image(path, "The atlas ", UsageError)
     if not hasattr(image, "affine"):
         raise UsageError(f"The atlas {path} is CIFTI, not NIfTI: name the file *.dlabel.nii if it is a label image.")
-    values = _read(path, image)
     if values.ndim == 4 and values.shape[3] == 1:
         values = values[..., 0]
     if values.ndim != 3:
@@ -36,12 +35,12 @@ def read_volume_labels(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 def read_grayordinate_labels(path: Path) -> tuple[np.ndarray, BrainModelAxis, dict[int, str]]:
     """Read the first map of a CIFTI ``dlabel``. Returns labels (G,). Raises UsageError."""
-    image = _load(path)
+    image, values = read_image(path, "The atlas ", UsageError)
     axes = [image.header.get_axis(i) for i in range(len(image.shape))] if hasattr(image, "nifti_header") else []
     if [type(axis) for axis in axes] != [LabelAxis, BrainModelAxis]:
         raise UsageError(f"The atlas {path} is not a CIFTI label image (dlabel): give one, or a NIfTI label image.")
     table = {int(key): str(name) for key, (name, _) in axes[0].label[0].items()}
-    return _whole_numbers(path, _read(path, image)[0]), axes[1], table
+    return _whole_numbers(path, values[0]), axes[1], table
 
 
 def index_labels(values: np.ndarray, labels: Sequence[int]) -> np.ndarray:
@@ -94,24 +93,6 @@ def _look_up(labels: np.ndarray, places: np.ndarray, wanted: np.ndarray, extent:
     carried = np.zeros(len(wanted), dtype=labels.dtype)
     carried[inside] = lookup[tuple(wanted[inside].T)]
     return carried
-
-
-def _load(path: Path) -> Any:
-    try:
-        return nibabel.load(path)
-    except FileNotFoundError:
-        raise UsageError(f"The atlas {path} does not exist: check the path.") from None
-    except DAMAGED as error:
-        raise UsageError(f"The atlas {path} cannot be read as an image ({error}): fetch or copy it again.") from error
-
-
-def _read(path: Path, image: Any) -> np.ndarray:
-    if (fault := content_fault(path, image)) is not None:
-        raise UsageError(f"The atlas {path} {fault}: fetch or copy it again.")
-    try:
-        return np.asanyarray(image.dataobj)
-    except DAMAGED as error:
-        raise UsageError(f"The atlas {path} is truncated or damaged ({error}): fetch or copy it again.") from error
 
 
 def _whole_numbers(path: Path, values: np.ndarray) -> np.ndarray:

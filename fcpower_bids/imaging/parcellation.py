@@ -18,12 +18,10 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import nibabel
 import numpy as np
 from nibabel.cifti2 import Cifti2Image, ParcelsAxis, SeriesAxis
 
@@ -63,10 +61,9 @@ def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas]) -> list[
     header = check_request(bold, mask, atlases)
     pictures: list[Slices | None] = [None] * len(atlases)
     if header.affine is None:
-        stacked = Parcellation(*average_grayordinates(bold, header, atlases))
+        stacked = average_grayordinates(bold, header, atlases)
     else:
-        series, coverage, n_voxels, n_covered, figures, pictures = average_voxels(bold, header, mask, atlases)
-        stacked = Parcellation(series, coverage, n_voxels, n_covered, figures)
+        stacked, pictures = average_voxels(bold, header, mask, atlases)
     if not stacked.n_covered.any():
         raise RecordingError(
             f"No parcel of {', '.join(atlas.name for atlas in atlases)} has a voxel with signal in {bold}: "
@@ -74,10 +71,9 @@ def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas]) -> list[
             "of it NaN."
         )
     slope, intercept = header.scaling
-    series = stacked.series * slope + intercept
     figures = stacked.figures.scaled(slope, intercept)
+    of_parcels = (stacked.series * slope + intercept, *stacked[1:4])
     ends = np.cumsum([atlas.n_parcels for atlas in atlases])
-    of_parcels = (series, stacked.coverage, stacked.n_voxels, stacked.n_covered)
     parcellations = []
     for atlas, end, slices in zip(atlases, ends, pictures, strict=True):
         means, coverage, n_voxels, n_covered = (values[..., end - atlas.n_parcels : end] for values in of_parcels)
@@ -88,8 +84,17 @@ def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas]) -> list[
 def check_request(bold: Path, mask: Path | None, atlases: Sequence[Atlas]) -> streaming.HeaderSummary:
     """Refuse what the headers alone show to be impossible, and return that of the recording. Raises RecordingError."""
     header = streaming.header_summary(bold)
-    _check_counts(bold, header, atlases)
+    if not atlases:
+        raise ValueError("Parcellation needs at least one atlas.")
+    if header.n_volumes < 2:
+        raise RecordingError(f"{bold} has a single volume, and a series needs at least two: check the file.")
+    space = space_of(dict(re.findall(r"(?:^|_)(space|cohort)-([A-Za-z0-9]+)", bold.name)))
     for atlas in atlases:
+        if space and atlas.space not in (space, *UNDECLARED):
+            raise RecordingError(
+                f"{bold} is in space {space} but the atlas {atlas.image} is in {atlas.space}: "
+                f"give an atlas in {space}, or choose another --space."
+            )
         if header.affine is None:
             if not atlas.is_cifti:
                 raise RecordingError(
@@ -107,34 +112,10 @@ def check_request(bold: Path, mask: Path | None, atlases: Sequence[Atlas]) -> st
     return header
 
 
-def _check_counts(bold: Path, header: streaming.HeaderSummary, atlases: Sequence[Atlas]) -> None:
-    if not atlases:
-        raise ValueError("Parcellation needs at least one atlas.")
-    if header.n_volumes < 2:
-        raise RecordingError(f"{bold} has a single volume, and a series needs at least two: check the file.")
-    space = space_of(dict(re.findall(r"(?:^|_)(space|cohort)-([A-Za-z0-9]+)", bold.name)))
-    for atlas in atlases:
-        if space and atlas.space not in (space, *UNDECLARED):
-            raise RecordingError(
-                f"{bold} is in space {space} but the atlas {atlas.image} is in {atlas.space}: "
-                f"give an atlas in {space}, or choose another --space."
-            )
-
-
-class _Tally(NamedTuple):
-    """Sums of one pass over V voxels: (T, P) sums of deviations, (V,) facts about the voxels, (T,) figures."""
-
-    deviations: np.ndarray
-    first: np.ndarray
-    constant: np.ndarray
-    broken: np.ndarray
-    figures: streaming.VolumeFigures
-
-
 def average_voxels(
     bold: Path, header: streaming.HeaderSummary, mask: Path | None, atlases: Sequence[Atlas]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, streaming.VolumeFigures, list[Slices | None]]:
-    """Means (T, P), coverage (P,), all and covered voxels (P,) of every atlas. Raises RecordingError."""
+) -> tuple[Parcellation, list[Slices | None]]:
+    """All atlases side by side, and the slices under each. Raises RecordingError."""
     brain = _read_brain(bold, header, mask)
     shape, affine = header.grid
     placements = []
@@ -157,13 +138,11 @@ def average_voxels(
         cubic = abs(float(np.linalg.det(affine[:3, :3])))
         dice = np.nan if mask is None else template_dice(brain, tissue, cubic, of_template)
     plan = streaming.SlicePlan(header, brain, in_parcels, tissue, dice)
-    means, n_covered, figures = _stream_means(
-        _Stream(bold, header, sample[:: 1 + len(sample) // streaming.SAMPLE], plan),
-        voxels,
-        [(p[voxels], n) for p, n in zip(placed, sizes, strict=True)],
-    )
+    members = [(p[voxels], n) for p, n in zip(placed, sizes, strict=True)]
+    sample = sample[:: 1 + len(sample) // streaming.SAMPLE]
+    means, n_covered, figures = _stream_means(bold, header, plan, sample, voxels, members)
     coverage = n_covered / np.maximum(n_voxels, 1) * np.concatenate(in_view)
-    return means, coverage, n_voxels, n_covered, figures, plan.finish(placed, header.scaling)
+    return Parcellation(means, coverage, n_voxels, n_covered, figures), plan.finish(placed, header.scaling)
 
 
 class _ParcelSums:
@@ -194,49 +173,46 @@ class _ParcelSums:
         return sums
 
 
-@dataclass(frozen=True)
-class _Stream:
-    """The volumes of a recording, as often as they are asked for, and the voxels of the brain that stand for all."""
-
-    bold: Path
-    header: streaming.HeaderSummary
-    sample: np.ndarray
-    plan: streaming.SlicePlan
-
-    def __iter__(self) -> Iterator[np.ndarray]:
-        return streaming.read_volumes(self.bold, self.header)
-
-
 def _stream_means(
-    stream: _Stream, voxels: np.ndarray, members: Sequence[tuple[np.ndarray, int]]
+    bold: Path,
+    header: streaming.HeaderSummary,
+    plan: streaming.SlicePlan,
+    sample: np.ndarray,
+    voxels: np.ndarray,
+    members: Sequence[tuple[np.ndarray, int]],
 ) -> tuple[np.ndarray, np.ndarray, streaming.VolumeFigures]:
     # Voxels outside the field of view from the start must not cost a second pass: one look at the first volume.
-    first = next(iter(stream))
-    broken = ~np.isfinite(first[voxels])
-    stream = replace(stream, sample=stream.sample[np.isfinite(first[stream.sample])])
+    first = next(streaming.read_volumes(bold, header))
+    broken, sample = ~np.isfinite(first[voxels]), sample[np.isfinite(first[sample])]
     while True:
-        voxels = voxels[~broken]
-        members = [(parcels[~broken], n_parcels) for parcels, n_parcels in members]
+        voxels, members = voxels[~broken], [(parcels[~broken], n_parcels) for parcels, n_parcels in members]
         add_up = _ParcelSums(voxels, members)
-        tally = _tally(stream, voxels, add_up)
-        broken = tally.broken
+        brain = streaming.BrainSample(sample, header.n_volumes)
+        deviations, first, constant, broken = _tally(bold, header, plan, brain, voxels, add_up)
         if not broken.any():
             break
-    n_covered = add_up(np.where(tally.constant, 0.0, 1.0))
-    baseline = add_up(np.where(tally.constant, 0.0, tally.first))
+    n_covered = add_up(np.where(constant, 0.0, 1.0))
+    baseline = add_up(np.where(constant, 0.0, first))
     with np.errstate(invalid="ignore"):  # 0 / 0 is the NaN of a parcel without covered voxels
-        means = (tally.deviations + baseline) / n_covered
-    return means, n_covered.astype(int), tally.figures
+        means = (deviations + baseline) / n_covered
+    return means, n_covered.astype(int), brain.figures
 
 
-def _tally(stream: _Stream, voxels: np.ndarray, add_up: _ParcelSums) -> _Tally:
-    deviations = np.zeros((stream.header.n_volumes, add_up.n_parcels))
-    sample = streaming.BrainSample(stream.sample, stream.header.n_volumes)
+def _tally(
+    bold: Path,
+    header: streaming.HeaderSummary,
+    plan: streaming.SlicePlan,
+    sample: streaming.BrainSample,
+    voxels: np.ndarray,
+    add_up: _ParcelSums,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """One pass over V voxels: (T, P) sums of deviations, the first volume, who is constant, who is broken (V,)."""
+    deviations = np.zeros((header.n_volumes, add_up.n_parcels))
     deviation = np.empty(len(voxels))
     broken = np.zeros(len(voxels), dtype=bool)
     unchanged = np.arange(len(voxels))  # nearly all leave this list at the second volume, so it costs nothing
     with np.errstate(invalid="ignore", over="ignore"):
-        for number, volume in enumerate(stream):
+        for number, volume in enumerate(streaming.read_volumes(bold, header)):
             values = volume.take(voxels)
             if not number:
                 first = values.astype(np.float64)
@@ -244,14 +220,14 @@ def _tally(stream: _Stream, voxels: np.ndarray, add_up: _ParcelSums) -> _Tally:
             row = deviations[number]
             row[:] = add_up(deviation)
             sample.add(number, volume, deviation)
-            stream.plan.look(number, volume)
+            plan.look(number, volume)
             if number:
                 unchanged = unchanged[deviation[unchanged] == 0]
             if not np.isfinite(row).all():
                 broken |= ~np.isfinite(deviation)
     constant = np.zeros(len(voxels), dtype=bool)
     constant[unchanged] = True
-    return _Tally(deviations, first, constant, broken, sample.figures)
+    return deviations, first, constant, broken
 
 
 @lru_cache(maxsize=2)  # most recordings of a dataset are on one grid, and resampling costs as much as fifty volumes
@@ -297,13 +273,7 @@ def _read_brain(bold: Path, header: streaming.HeaderSummary, mask: Path | None) 
     """Return which voxels, in file order, are brain."""
     if mask is None:
         return np.ones(int(np.prod(header.shape[:3])), dtype=bool)
-    image = streaming.load_header(mask)
-    if (fault := streaming.content_fault(mask, image)) is not None:
-        raise RecordingError(f"The mask {mask} {fault}: copy it again or rerun the step that wrote it.")
-    try:
-        brain = np.asanyarray(image.dataobj) > 0
-    except streaming.DAMAGED as error:
-        raise RecordingError(f"The mask {mask} is truncated or damaged ({error}): copy it again.") from error
+    brain = streaming.read_image(mask, "The mask ")[1] > 0
     if not brain.any():
         raise RecordingError(f"The mask {mask} of {bold} is empty: rerun the step that wrote it.")
     return brain.ravel(order="F")
@@ -314,10 +284,8 @@ SAMPLED = 10
 """One grayordinate in ten stands for all in mean and DVARS, which are compared with a table, to a per cent."""
 
 
-def average_grayordinates(
-    bold: Path, header: streaming.HeaderSummary, atlases: Sequence[Atlas]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, streaming.VolumeFigures]:
-    """Means (T, P), coverage (P,), labelled and used grayordinates (P,) of every atlas. Raises RecordingError."""
+def average_grayordinates(bold: Path, header: streaming.HeaderSummary, atlases: Sequence[Atlas]) -> Parcellation:
+    """All atlases side by side. Raises RecordingError."""
     from scipy import sparse  # slow to load, and few recordings need it
 
     members, labelled = [], []  # who belongs where (P, G), and the size of each parcel in the atlas
@@ -340,7 +308,8 @@ def average_grayordinates(
         sample.add(series[usable])
     n_labelled = np.concatenate(labelled)
     with np.errstate(invalid="ignore"):  # 0 / 0 is the NaN of a parcel without signal
-        return (sums / n_used[:, None]).T, n_used / np.maximum(n_labelled, 1), n_labelled, n_used, sample.figures()
+        means = (sums / n_used[:, None]).T
+    return Parcellation(means, n_used / np.maximum(n_labelled, 1), n_labelled, n_used, sample.figures())
 
 
 class _Sample:
@@ -400,15 +369,11 @@ def align_grayordinates(bold: Path, axis: Any, atlas: Atlas) -> tuple[np.ndarray
 
 def read_parcellated(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
     """Read a parcellated CIFTI file. Returns values (T, P). Raises RecordingError."""
-    try:
-        image = nibabel.load(path)
-        axes = [image.header.get_axis(number) for number in range(image.ndim)]  # type: ignore[attr-defined]
-        values = np.asarray(image.dataobj, dtype=np.float64)  # type: ignore[attr-defined]
-    except (OSError, ValueError, AttributeError, KeyError, nibabel.filebasedimages.ImageFileError) as error:
-        raise RecordingError(f"{path} cannot be read as CIFTI ({error}). Copy it again.") from None
+    image, values = streaming.read_image(path)
+    axes = [image.header.get_axis(number) for number in range(image.ndim)] if hasattr(image, "nifti_header") else [None]
     if not isinstance(axes[-1], ParcelsAxis):
         raise RecordingError(f"{path} is not parcellated. Give a ptseries or pconn file.")
-    return values, tuple(str(name) for name in axes[-1].name)
+    return values.astype(np.float64), tuple(str(name) for name in axes[-1].name)
 
 
 def encode_ptseries(series: np.ndarray, atlas: Atlas, repetition_time: float) -> bytes:

@@ -24,7 +24,7 @@ from nibabel.cifti2 import BrainModelAxis, SeriesAxis
 from nibabel.filebasedimages import ImageFileError
 from nibabel.spatialimages import HeaderDataError, HeaderTypeError
 
-from fcpower_bids.errors import RecordingError
+from fcpower_bids.errors import FcPowerError, RecordingError
 from fcpower_bids.records import Slices
 
 InflateError: type[Exception]
@@ -115,16 +115,27 @@ class HeaderSummary(NamedTuple):
         return self.shape[:3], np.asarray(self.affine)
 
 
-def load_header(path: Path) -> Any:
-    """Return the nibabel image of a file, its data unread. Raises RecordingError."""
+def load_header(path: Path, what: str = "", refuse: type[FcPowerError] = RecordingError) -> Any:
+    """Return the nibabel image of a file, its data unread. Raises RecordingError, or what is given."""
     try:
         return nibabel.load(path)
     except FileNotFoundError:
-        raise RecordingError(f"{path} does not exist: check the path or rerun the step that writes it.") from None
+        raise refuse(f"{what}{path} does not exist: check the path or rerun the step that writes it.") from None
     except DAMAGED as error:
-        raise RecordingError(
-            f"{path} cannot be read as an image ({error}): copy it again or rerun the step that wrote it."
+        raise refuse(
+            f"{what}{path} cannot be read as an image ({error}): copy it again or rerun the step that wrote it."
         ) from error
+
+
+def read_image(path: Path, what: str = "", refuse: type[FcPowerError] = RecordingError) -> tuple[Any, np.ndarray]:
+    """Return a small image and its values, read to its last byte. Raises RecordingError, or what is given."""
+    image = load_header(path, what, refuse)
+    try:
+        if (fault := content_fault(path, image)) is None:
+            return image, np.asanyarray(image.dataobj)
+    except DAMAGED as error:
+        fault = f"is truncated or damaged ({error})"
+    raise refuse(f"{what}{path} {fault}: fetch or copy it again.")
 
 
 def header_summary(path: Path) -> HeaderSummary:

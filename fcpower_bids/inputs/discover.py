@@ -180,7 +180,6 @@ class Discovery:
     problems: tuple[Problem, ...]  # recordings that cannot be processed; the others go on
     notes: tuple[str, ...]  # notes that need no action
     derivatives: Path  # the dataset that was looked into
-    volumes: tuple[int, ...]  # volumes of each recording
 
 
 def find_recordings(settings: Settings) -> Discovery:
@@ -222,8 +221,7 @@ def find_recordings(settings: Settings) -> Discovery:
             "times are those of the headers. Fetch them (datalad get, git annex get) to have them compared."
         )
     ordered = sorted([*problems, *clashes, *faults], key=lambda problem: (problem.recording, problem.sentence))
-    recordings, volumes = tuple(recording for recording, _ in ready), tuple(volumes for _, volumes in ready)
-    return Discovery(recordings, tuple(ordered), tuple(notes), root, volumes)
+    return Discovery(tuple(ready), tuple(ordered), tuple(notes), root)
 
 
 def _collect_sources(
@@ -365,7 +363,7 @@ def _without_clashes(chosen: Collection[Source]) -> tuple[list[Source], list[Pro
 
 def _inspect(
     chosen: Iterable[Source], sources: Iterable[Source], sidecars: Sidecars, output_dir: Path
-) -> tuple[list[tuple[Recording, int]], list[Problem]]:
+) -> tuple[list[Recording], list[Problem]]:
     """Look at the files of each series: masks lie on its grid, confounds are of the run, neither is made per echo."""
 
     def key(source: Source, kind: str) -> tuple[str, Entities]:
@@ -377,17 +375,12 @@ def _inspect(
     ):
         if source.kind != "bold":
             companions.setdefault(key(source, source.kind), source.path)
-    ready: list[tuple[Recording, int]] = []
+    ready: list[Recording] = []
     faults: list[Problem] = []
     for series in sorted(chosen, key=lambda source: source.name):
         mask, confounds = (companions.get(key(series, kind)) for kind in ("mask", "confounds"))
         try:
-            recording, volumes, wrong = inspect_series(series, mask, confounds, sidecars)
+            ready.append(inspect_series(series, mask, confounds, sidecars))
         except Exception as error:  # of one recording: the others go on
             faults.append(Problem(series.name, explain(error, output_dir, f"{series.name}_inputs")))
-            continue
-        if recording is None:
-            faults.append(Problem(series.name, " ".join(wrong)))
-        else:
-            ready.append((recording, volumes))
     return ready, faults

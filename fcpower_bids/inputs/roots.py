@@ -18,6 +18,8 @@ from fcpower_bids.schema import is_table
 from fcpower_bids.settings import Settings
 
 OWN = "fcpower_bids"
+PREPROCESSED = re.compile(r"fmriprep\d*|nibabies")
+"""Names of derivatives that are read at participant level."""
 SITE = "site"
 """The column of the sites where several output folders are read."""
 OWN_FOLDER = (

@@ -136,27 +136,13 @@ class Sidecars:
                 sidecars += [path for _, path in sorted(fitting)]
         return sidecars
 
-    def lookup(self, series: Source, key: str) -> tuple[Any, Path | None]:
-        """Return the value of a key and the file that states it; (None, None) where none does. Raises DatasetError."""
-        value, source = None, None
-        for path in self.applicable(series):
-            if path not in self._contents:
-                self._contents[path] = self._read(path)
-            if self._contents[path].get(key) is not None:
-                value, source = self._contents[path][key], path
-        return value, source
-
-    def stated(self, series: Source, key: str) -> list[Any]:
-        """Return every value of a key in the JSON files of a series. Raises DatasetError."""
-        self.lookup(series, key)
-        known = (self._contents[path].get(key) for path in self.applicable(series))
-        return [value for value in known if value is not None]
-
-    def _read(self, path: Path) -> dict[str, Any]:
-        if is_unfetched(path):
-            self.unfetched.add(path)
-            return {}
-        return read_json(path)
+    def stated(self, series: Source, key: str) -> dict[Path, Any]:
+        """Return what the JSON files of a series say of a key, the most specific last. Raises DatasetError."""
+        paths = self.applicable(series)
+        for path in (path for path in paths if path not in self._contents):
+            self.unfetched |= {path} if is_unfetched(path) else set()
+            self._contents[path] = {} if path in self.unfetched else read_json(path)
+        return {path: value for path in paths if (value := self._contents[path].get(key)) is not None}
 
     def _in_folder(self, folder: Path) -> list[tuple[frozenset[tuple[str, str]], Path]]:
         """The JSON files about BOLD series in a folder with their entities; one for all has none."""
@@ -350,28 +336,19 @@ SHORTEST_TR, LONGEST_TR = 0.1, 20.0
 TR_TOLERANCE = 0.01
 
 
-def inspect_series(
-    series: Source, mask: Path | None, confounds: Path | None, sidecars: Sidecars
-) -> tuple[Recording | None, int, list[str]]:
-    """Look at the files of one series without reading its data.
-
-    Returns the recording, None when something prevents its processing; its volumes, 0 when unknown; and the faults,
-    each with the file and the remedy.
-    """
+def inspect_series(series: Source, mask: Path | None, confounds: Path | None, sidecars: Sidecars) -> Recording:
+    """Look at the files of one series without reading its data. Raises RecordingError: every fault and its remedy."""
     wrong: list[str] = []
     header = _attempt(wrong, _read_header, series.path)
-    volumes = header.n_volumes if header else 0
+    volumes, in_header = (header.n_volumes, header.repetition_time) if header else (None, None)
     _attempt(wrong, _check_mask, series, mask)
-    _attempt(wrong, _check_confounds, series, confounds, header.n_volumes if header else None)
-    stated = header.repetition_time if header else None
-    repetition_time = _attempt(wrong, _find_repetition_time, series, sidecars, stated, confounds)
-    if repetition_time is None or wrong:
-        return None, volumes, wrong
-    own_mask = None if series.is_cifti else mask
-    sidecar = None if confounds is None else confounds.with_name(f"{_stem(confounds)}.json")
-    metadata = sidecar if sidecar is not None and sidecar.is_file() else None
-    recording = Recording(series.path, series.entities, repetition_time, own_mask, confounds, metadata)
-    return recording, volumes, wrong
+    _attempt(wrong, _check_confounds, series, confounds, volumes)
+    repetition_time = _attempt(wrong, _find_repetition_time, series, sidecars, in_header, confounds)
+    if wrong or confounds is None or volumes is None:
+        raise RecordingError(" ".join(wrong))
+    own_mask, metadata = None if series.is_cifti else mask, confounds.with_name(f"{_stem(confounds)}.json")
+    known = metadata if metadata.is_file() else None
+    return Recording(series.path, series.entities, repetition_time, own_mask, confounds, known, volumes)
 
 
 def _attempt(wrong: list[str], check: Callable[..., Any], *arguments: Any) -> Any:
@@ -450,7 +427,8 @@ def _find_repetition_time(series: Source, sidecars: Sidecars, in_header: float |
     Where all JSON files and the cosines of the confounds table agree, the header is wrong, as releases of fMRIPrep
     have written it: the note of that is made where the series is cleaned.
     """
-    value, source = sidecars.lookup(series, "RepetitionTime")
+    found = sidecars.stated(series, "RepetitionTime")
+    source, value = next(reversed(found.items()), (None, None))
     if value is None and in_header is None:
         for path in sidecars.applicable(series):
             _check_content(path)  # one that is not fetched may hold it
@@ -466,7 +444,7 @@ def _find_repetition_time(series: Source, sidecars: Sidecars, in_header: float |
             f"({SHORTEST_TR:g} to {LONGEST_TR:g}): milliseconds? Correct RepetitionTime in {_stem(series.path)}.json."
         )
     if source is not None and in_header is not None and abs(stated - in_header) > TR_TOLERANCE * stated:
-        times = [_number(entry, source) for entry in sidecars.stated(series, "RepetitionTime")]
+        times = [_number(entry, path) for path, entry in found.items()]
         agree = all(seconds is not None and abs(seconds - stated) <= TR_TOLERANCE * stated for seconds in times)
         if agree and confounds is not None and has_cosines_of(confounds, stated):
             return stated

@@ -46,8 +46,8 @@ DESIGN = Output("design", (("desc", "confounds"),))
 OUTLIERS = Output("outliers", (("desc", "confounds"),))
 QUALITY = Output("qc", (("desc", "fcpower"),))
 SPECTRUM = Output("eigenvalues", (("desc", "spectrum"),))
-BEFORE, SLICES = "_stat-mean_desc-before_timeseries.npz", "_desc-slices_bold.npz"
-"""Ends of the names of previews, which only a page reads: a recording is finished without them."""
+BEFORE = "_stat-mean_desc-before_timeseries.npz"
+"""End of the names of previews, which only a page reads: a recording is finished without them."""
 
 BIDSIGNORE = (
     *("*_timeseries.*", "*_relmat.*", "*_design.*", "*_outliers.*", "*_qc.*", "*_embedding.*", "*_eigenvalues.*"),
@@ -126,9 +126,9 @@ def is_file_of(name: str, recording: Entities) -> bool:
     return sorted(pair for pair in entities if pair[0] not in {*ATLAS_KEYS, "stat", "desc"}) == sorted(recording)
 
 
-def preview_path(coverage: Path, end: str = BEFORE) -> Path:
+def preview_path(coverage: Path) -> Path:
     """Return where the preview belongs that goes with a coverage table: ``sub-X/figures``."""
-    name = coverage.name.removesuffix(COVERAGE_END) + end
+    name = coverage.name.removesuffix(COVERAGE_END) + BEFORE
     subject = next(folder for folder in coverage.parents if folder.name.startswith("sub-"))
     return subject / "figures" / name
 

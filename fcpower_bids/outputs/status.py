@@ -22,7 +22,7 @@ from fcpower_bids.outputs.tables import read_json, write_json, write_table
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Method
-from fcpower_bids.store import LOCKS, explain_no_room, is_inner, known_digest, lock, may_write, stored_path, write_text
+from fcpower_bids.store import LOCKS, explain_refusal, is_inner, known_digest, lock, may_write, stored_path, write_text
 
 DONE, RUNNING, SKIPPED, EXCLUDED, FAILED = "done", "running", "skipped", "excluded", "failed"
 STATES = (DONE, SKIPPED, EXCLUDED, FAILED, RUNNING)
@@ -259,8 +259,8 @@ def explain(error: Exception, output_dir: Path, name: str) -> str:
         return str(error)
     if isinstance(error, MemoryError):
         return "There was not enough memory. Give more, or --nprocs 1."
-    if (full := explain_no_room(error)) is not None:
-        return full
+    if (refused := explain_refusal(error)) is not None:
+        return refused
     if isinstance(error, IsADirectoryError) and (taken := error.filename2 or error.filename):
         return (
             f"{taken} is a folder, and the run keeps a file of that name. Move it away, and run the same command again."

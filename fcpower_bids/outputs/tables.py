@@ -8,6 +8,7 @@ import io
 import json
 import os
 import sys
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -320,6 +321,36 @@ def read_table(path: Path) -> pd.DataFrame:
         numbers = pd.to_numeric(table[name], errors="coerce")
         if numbers.notna().sum() == table[name].notna().sum():
             table[name] = numbers
+    return table
+
+
+UNREADABLE = (OSError, ValueError, EOFError, zlib.error)
+"""Exceptions raised by reading a damaged table; the latter two where it is compressed."""
+CHUNK = 100_000
+"""Rows of a long table in memory at a time."""
+REMEDY = "Run the level that wrote it again."
+
+
+def read_declared(path: Path, spec: TableSpec, most: int = 0) -> pd.DataFrame:
+    """Read a table that was written, with text as text and ``n/a`` as missing. Raises DatasetError.
+
+    `most`: rows of each target and representation, of which a long table has millions; 0 for all.
+    """
+    options: dict[str, Any] = {"sep": "\t", "na_values": ["n/a"], "keep_default_na": False, "quoting": csv.QUOTE_NONE}
+    kinds = {key: str for key, column in spec.columns.items() if column.is_text}
+    try:
+        if most:
+            with pd.read_csv(path, dtype=kinds, chunksize=CHUNK, **options) as chunks:
+                parts = [chunk.groupby(["target", "representation"], sort=False).head(most) for chunk in chunks]
+            table = pd.concat(parts).groupby(["target", "representation"], sort=False).head(most)
+        else:
+            table = pd.read_csv(path, dtype=kinds, **options)
+    except UNREADABLE as error:
+        raise DatasetError(f"{path.name} cannot be read as a tab-separated table ({error}). {REMEDY}") from error
+    texts = {key for key in table if len(table) and not pd.api.types.is_numeric_dtype(table[key])}
+    for key in spec.needed:
+        if key not in table or (key in texts and not spec.columns[key].is_text):
+            raise DatasetError(f"{path.name} has no column {key}, or text in it for numbers. {REMEDY}")
     return table
 
 

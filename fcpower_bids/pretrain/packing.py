@@ -27,7 +27,7 @@ from fcpower_bids.parallel import begin_worker
 from fcpower_bids.pretrain import corpus as stored
 from fcpower_bids.pretrain.corpus import FACTS, FORMAT, KERNEL, TABLE, TEXT_COLUMNS, UNTOLD, teacher_vector_and_rank
 from fcpower_bids.schema import EXACT, SERIES_VOLUMES
-from fcpower_bids.store import digest_of, leftovers, load_json, sweep, write_text
+from fcpower_bids.store import digest_of, load_json, sweep, write_text
 
 logger = logging.getLogger(__name__)
 Source = tuple[Mapping[str, Any], Callable[[], ArrayLike]]
@@ -199,7 +199,7 @@ def pack_corpus(
     """
     sources = list(recordings)
     folder.mkdir(parents=True, exist_ok=True)
-    sweep(folder / name for name in leftovers(folder))  # of a run that was killed
+    sweep(folder)  # of a run that was killed
     pack = _Pack(folder, alpha, atlas)
     pack.admit(sources)
     if there:

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.outputs.tables import read_declared, read_json
 from fcpower_bids.pretrain.judgement import IN_WORDS, MODEL
-from fcpower_bids.reports.cohort.page import GroupVerdict
-from fcpower_bids.reports.cohort.tables import Section, count, make_grid, read_long
-from fcpower_bids.reports.page import Panel, relative_link, render_page
+from fcpower_bids.reports.cohort.tables import Section, count, make_grid
+from fcpower_bids.reports.page import Panel, Verdict, relative_link, render_page
 from fcpower_bids.reports.svg import draw_curves
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
@@ -32,8 +31,8 @@ def write_training_page(settings: Settings) -> Path:
     """Write ``pretrain.html`` from ``encoder/log.tsv`` and ``encoder/alignment.tsv``."""
     root, folder = settings.output_dir, settings.output_dir / "encoder"
     links = [(path.name, relative_link(path, root)) for path in map(folder.joinpath, FILES) if path.is_file()]
-    facts, log = read_json(folder / "alignment.json"), read_long(folder / "log.tsv", TABLES["log"])
-    compared = read_long(folder / "alignment.tsv", TABLES["alignment"])
+    facts, log = read_json(folder / "alignment.json"), read_declared(folder / "log.tsv", TABLES["log"])
+    compared = read_declared(folder / "alignment.tsv", TABLES["alignment"])
     compared = compared.assign(map=[IN_WORDS[name] for name in compared["map"]])
     verdict, sections = str(facts["Verdict"]), []
     if len(compared):
@@ -51,7 +50,7 @@ def write_training_page(settings: Settings) -> Path:
         "group.html",
         title="Pretraining of an encoder",
         dataset=settings.bids_dir.resolve().name,
-        verdict=GroupVerdict(
+        verdict=Verdict(
             "ok" if facts["Proven"] else "stop",
             re.sub(r" \(.*|(?<=\.) .*", "", verdict).rstrip(".") + ".",
             (
@@ -62,9 +61,8 @@ def write_training_page(settings: Settings) -> Path:
                 ),
                 ("Diagonal of the teacher kernel", f"{100 * facts['DiagonalShare']:.0f} % of its squared norm"),
             ),
-            (("On people kept out of training", (verdict,), "comparison" if len(compared) else "files"),),
-            (),
-            tuple(_cautions(compared.set_index("map"))),
+            findings=[("On people kept out of training", (verdict,), "comparison" if len(compared) else "files")],
+            cautions=list(_cautions(compared.set_index("map"))),
         ),
         sections=[*sections, Section("course", "The course of the training", (sentence,), (drawn,))],
         links=links,

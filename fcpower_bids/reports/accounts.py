@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -25,23 +25,25 @@ from fcpower_bids.outputs.status import (
     RUNNING,
     SKIPPED,
     Status,
-    read_status,
+    current_status,
+    recorded,
 )
-from fcpower_bids.outputs.tables import MISSING, read_json, read_table
-from fcpower_bids.reports.page import count
-from fcpower_bids.schema import TableSpec
+from fcpower_bids.outputs.tables import MISSING, Facts, read_declared, read_json, read_table
+from fcpower_bids.reports.page import Verdict, count
 from fcpower_bids.store import stored_path
 
-JUDGED_BY = ("bold", "timeseries")
-"""Tables of an atlas whose sidecars hold what is wrong with a recording."""
+JUDGED_BY = ("bold", "timeseries", "qc")
+"""Tables whose sidecars hold what is wrong with a recording."""
 
 
 class Parcellation(NamedTuple):
-    """The parcels of an atlas copy in ``sourcedata/atlases``."""
+    """An atlas as the outputs name it, for the text and the figures; "n/a" where unknown."""
 
-    networks: list[str]  # of each parcel, in the order of the outputs
-    order: np.ndarray  # parcels sorted by network, networks in the order of their first parcel
-    citation: str  # from the description of the atlas; "n/a" without one
+    name: str
+    space: str
+    networks: tuple[str, ...]  # of each parcel, in the order of the outputs
+    source: str
+    citation: str  # from the description of the atlas
 
 
 def network_order(networks: Sequence[str]) -> np.ndarray:
@@ -51,31 +53,33 @@ def network_order(networks: Sequence[str]) -> np.ndarray:
 
 
 @lru_cache(maxsize=16)
-def read_parcellation(output_dir: Path, atlas: str, space: str) -> Parcellation:
+def read_parcellation(output_dir: Path, atlas: str, space: str, source: str) -> Parcellation:
     """Load the copy of the atlas that the numbers were made with."""
     table = stored_path(output_dir, f"sourcedata/atlases/tpl-{space}/tpl-{space}_{atlas}_dseg.tsv")
     try:
         links = read_json(table.parents[1] / f"{atlas.split('_')[0]}_description.json").get("ReferencesAndLinks", [])
     except DatasetError:
         links = []
-    networks = read_table(table)["network"].astype(object).fillna("n/a").astype(str).tolist()
-    return Parcellation(networks, network_order(networks), "; ".join(map(str, links)) or "n/a")
+    networks = read_table(table)["network"].astype(object).fillna("n/a").astype(str)
+    return Parcellation(atlas, space, tuple(networks), source, "; ".join(map(str, links)) or "n/a")
 
 
 @dataclass(frozen=True, eq=False)
 class View:
     """One recording seen through one atlas."""
 
-    about: Mapping[str, Any]  # facts about the atlas from the sidecars: ``Name``, ``Space``, ``Source``, ``License``
-    sidecars: dict[str, dict[str, Any]] = field(default_factory=dict)  # of the tables, by suffix
-    tables: dict[str, Path] = field(default_factory=dict)  # by suffix: ``bold``, ``timeseries``, ``eigenvalues``
-    connectomes: list[Path] = field(default_factory=list)  # FC first, then its transforms
-    embeddings: list[Path] = field(default_factory=list)
+    atlas: str  # as in file names; empty for what depends on none
+    files: dict[str, list[Path]] = field(default_factory=dict)  # tables and arrays by suffix; FC before its transforms
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)  # by suffix the sidecars of `JUDGED_BY`
 
-    @property
-    def atlas(self) -> str:
-        """The atlas in one string, as in file names."""
-        return str(self.about["Name"])
+    def file(self, suffix: str) -> Path | None:
+        """The first file of a kind."""
+        return next(iter(self.files.get(suffix, ())), None)
+
+    def parcels(self, output_dir: Path) -> Parcellation:
+        """The atlas, by what the sidecars say of it. Raises DatasetError."""
+        about = next(iter(self.facts.values()), Facts(Path(self.atlas), {}))["Atlas"]
+        return read_parcellation(output_dir, self.atlas, str(about["Space"]), str(about.get("Source", "n/a")))
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,26 +87,26 @@ class Account:
     """Everything written about one recording."""
 
     status: Status  # its status
-    tables: dict[str, Path]  # by suffix: ``design``, ``outliers``
+    own: View  # what depends on no atlas
     views: list[View]  # one per atlas
     # rows of the quality table, one per atlas; none for a failed recording or a combination
-    quality: list[dict[str, Any]] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)  # which of its files are missing or cannot be read
+    quality: list[dict[str, Any]]
+    broken: list[str]  # what of it cannot be read
 
     @property
     def name(self) -> str:
         """The recording in one string."""
         return self.status.recording
 
-    @cached_property
-    def entities(self) -> dict[str, str]:
-        """Entities in the name, as far as it has any."""
-        return dict(part.split("-", 1) for part in self.name.split("_") if "-" in part)  # type: ignore[misc]
+    @property
+    def repetition_time(self) -> float:
+        """Seconds between volumes; 0 where that is not known."""
+        return float(self.own.facts.get("qc", {}).get("RepetitionTime") or 0)
 
     @cached_property
     def volumes(self) -> pd.DataFrame | None:
         """Motion, dummy and kept volumes."""
-        return read_columns(self.tables["outliers"], VOLUMES) if "outliers" in self.tables else None
+        return read_declared(path, VOLUMES) if (path := self.own.file("outliers")) else None
 
     @cached_property
     def uncovered(self) -> dict[str, list[str]]:
@@ -110,15 +114,14 @@ class Account:
         return {
             view.atlas: [str(node) for kind in WITHOUT_VALUE for node in about.get(kind, [])]
             for view in self.views
-            for about in (view.sidecars.get("bold", {}) | view.sidecars.get("timeseries", {}),)
+            for about in (view.facts.get("bold", {}) | view.facts.get("timeseries", {}),)
         }
 
 
 def read_accounts(output_dir: Path, subject: str, label: str = "") -> tuple[list[Account], list[Status]]:
     """Collect what was written about one participant."""
-    folder = output_dir / "logs" / "status"
-    names = sorted(path.stem for end in ("", "_*") for path in folder.glob(f"sub-{subject}{end}.json"))
-    statuses = [status for name in names if (status := read_status(output_dir, name)) is not None]
+    names = [name for name in recorded(output_dir) if name.partition("_")[0] == f"sub-{subject}"]
+    statuses = [status for name in names if (status := current_status(output_dir, name)) is not None]
     accounts = [account_of(output_dir, status) for status in statuses if not status.recording.endswith(EMBEDDING)]
     end = f"_desc-{label}{EMBEDDING}" if label else EMBEDDING
     return accounts, [_without_folders(output_dir, status) for status in statuses if status.recording.endswith(end)]
@@ -130,45 +133,24 @@ def _without_folders(output_dir: Path, status: Status) -> Status:
     return replace(status, reason=reason)
 
 
-def account_of(output_dir: Path, status: Status, *, thorough: bool = True) -> Account:
-    """Collect what was written about one recording; files whose names have the same entities of an atlas are one view.
-
-    Not `thorough`: only the sidecars are read by which a recording is judged.
-    """
-    account = Account(_without_folders(output_dir, status), {}, [])
-    views: dict[tuple[str, ...], View] = {}
-
-    def take(output: str) -> None:
-        path = stored_path(output_dir, output)
-        if not path.exists():
-            raise DatasetError(f"{path} is missing. Run participant level again.")
-        *entities, suffix = path.stem.split("_")
-        known = account.name.split("_")
-        atlas = tuple(pair for pair in entities if pair not in known and not pair.startswith(("stat-", "desc-")))
-        sidecar, view = path.with_suffix(".json"), views.get(atlas)
-        needed = thorough or (atlas and (view is None or suffix in JUDGED_BY)) or not sidecar.exists()
-        about = read_json(sidecar) if needed else {}
-        if not atlas:
-            account.quality.extend(_read_quality(path) if suffix == "qc" else ())
-            account.tables[suffix] = path
-            return
-        view = views.setdefault(atlas, view or View(about["Atlas"]))
-        if suffix == "relmat" and path.suffix == ".npy" and path.with_suffix(".tsv").exists():
-            return  # the numbers of its table
-        if suffix in ("relmat", "embedding"):
-            (view.connectomes if suffix == "relmat" else view.embeddings).append(path)
-            return
-        view.tables[suffix] = path
-        if needed:
-            view.sidecars[suffix] = about
-
-    for output in (name for name in status.outputs if name.endswith((".tsv", ".npy"))):
+def account_of(output_dir: Path, status: Status) -> Account:
+    """Collect what was written about one recording; files with the same entities of an atlas are one view."""
+    views, quality, broken, known = {"": View("")}, list[dict[str, Any]](), list[str](), status.recording.split("_")
+    for name in (name for name in status.outputs if name.endswith((".tsv", ".npy"))):
+        *entities, suffix = Path(name).stem.split("_")
+        atlas = "_".join(pair for pair in entities if pair not in known and not pair.startswith(("stat-", "desc-")))
         try:
-            take(output)
+            path = stored_path(output_dir, name)
+            if path.suffix == ".npy" and path.with_suffix(".tsv").exists():
+                continue  # the numbers of its table
+            view = views.setdefault(atlas, View(atlas))
+            view.files.setdefault(suffix, []).append(path)
+            if suffix in JUDGED_BY:
+                view.facts[suffix] = read_json(path.with_suffix(".json"))
+            quality += _read_quality(path) if suffix == "qc" else []
         except DatasetError as error:
-            account.broken.append(describe_without_folders(str(error), known_folders(output_dir)))
-    account.views.extend(views.values())
-    return account
+            broken.append(describe_without_folders(str(error), known_folders(output_dir)))
+    return Account(_without_folders(output_dir, status), views.pop(""), list(views.values()), quality, broken)
 
 
 def _read_quality(path: Path) -> list[dict[str, Any]]:
@@ -186,38 +168,8 @@ def _number(text: str) -> float:
     return math.nan if text == MISSING else float(text)
 
 
-def read_columns(path: Path, spec: TableSpec) -> pd.DataFrame:
-    """Read the columns of numbers of a table, by their keys. Raises DatasetError."""
-    try:
-        return read_table(path)[[key for key in spec.needed if not spec.columns[key].is_text]].astype(float)
-    except (KeyError, ValueError) as error:
-        raise DatasetError(
-            f"{path} lacks columns, or holds text where numbers belong ({error}). Run participant level again."
-        ) from error
-
-
 WORDS = {DONE: "used", EXCLUDED: "excluded", FAILED: "failed", SKIPPED: "skipped", RUNNING: "not finished"}
 USED_WITH_CAUTION = "used with caution"
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Something a reader must know: of which recording, how grave (``stop``, ``caution``), what in plain words."""
-
-    recording: str
-    level: str
-    state: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """First lines of a page."""
-
-    level: str  # ``ok``, ``caution`` or ``stop``
-    headline: str  # one sentence
-    facts: Sequence[tuple[str, str]]  # label and value
-    problems: Sequence[Problem]  # every recording that is not used, and every caution
 
 
 def judge(accounts: Sequence[Account], embeddings: Sequence[Status]) -> Verdict:
@@ -227,17 +179,15 @@ def judge(accounts: Sequence[Account], embeddings: Sequence[Status]) -> Verdict:
     for account in accounts:
         status = account.status
         if status.state == DONE:
-            problems += [Problem(account.name, "caution", USED_WITH_CAUTION, reason) for reason in cautions_of(account)]
+            problems += [(account.name, "caution", USED_WITH_CAUTION, reason) for reason in cautions_of(account)]
             continue
         at_work = status.state in (FAILED, RUNNING) and status.stage
         where = f" at {status.stage}" if at_work else ""
         reason = status.reason or "It was not finished. Run the same command again."
-        problems.append(Problem(account.name, "stop", WORDS[status.state] + where, reason))
-    problems += [
-        Problem(status.recording, "caution", f"embedding {WORDS[status.state]}", status.reason) for status in embeddings
-    ]
+        problems.append((account.name, "stop", WORDS[status.state] + where, reason))
+    problems += [(each.recording, "caution", f"embedding {WORDS[each.state]}", each.reason) for each in embeddings]
     names = {account.name for account in used}
-    doubted = any(problem.level == "caution" and problem.recording in names for problem in problems)
+    doubted = any(name in names for name, *_ in problems)
     n = sum(account.status.state != SKIPPED for account in accounts)
     headline = f"{len(used)} of {count(n, 'recording')} can be used{', with caution' if doubted else ''}."
     level = "stop" if not used else "caution" if problems else "ok"
@@ -250,8 +200,9 @@ def _facts(accounts: Sequence[Account], used: Sequence[Account]) -> list[tuple[s
     counts = [f"{states.count(state)} {word}" for state, word in WORDS.items() if state in (*states, *always)]
     facts = [("Recordings", ", ".join(counts))]
     if used:
-        kept, whole = sum(minutes_kept(each)[0] for each in used), sum(minutes_kept(each)[1] for each in accounts)
-        facts.append(("Minutes kept", f"{kept:.1f} of {whole:.1f}"))
+        kept = sum(row["seconds_kept"] for each in used for row in each.quality[:1])
+        whole = sum(row["volumes"] * each.repetition_time for each in accounts for row in each.quality[:1])
+        facts.append(("Minutes kept", f"{kept / 60:.1f} of {whole / 60:.1f}"))
         worst: dict[str, tuple[int, int]] = {}
         for account in used:
             for row in account.quality:
@@ -265,20 +216,8 @@ def _facts(accounts: Sequence[Account], used: Sequence[Account]) -> list[tuple[s
     return facts
 
 
-def minutes_kept(account: Account) -> tuple[float, float]:
-    """Return the minutes of the cleaned series and those of the file."""
-    if not account.quality:
-        return 0.0, 0.0
-    row = account.quality[0]
-    if row["kept_volumes"]:
-        seconds = row["seconds_kept"] / row["kept_volumes"]
-    else:
-        seconds = float(read_json(account.tables["qc"].with_suffix(".json")).get("RepetitionTime", 0))
-    return row["seconds_kept"] / 60, row["volumes"] * seconds / 60
-
-
 def cautions_of(account: Account) -> list[str]:
     """Return what a reader must know before using a recording that is done."""
     quality = account.quality[0] if account.quality else {}
-    notes = [str(note) for view in account.views for note in view.sidecars.get("timeseries", {}).get("Notes", [])]
+    notes = [str(note) for view in account.views for note in view.facts.get("timeseries", {}).get("Notes", [])]
     return find_cautions(account.uncovered, quality, list(dict.fromkeys(notes))) + account.broken

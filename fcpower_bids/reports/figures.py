@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
 
 from fcpower_bids.core.series import interpolate_censored, power_spectrum
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.outputs.dataset import COVERAGE, SLICES, output_path, preview_path
+from fcpower_bids.outputs.dataset import COVERAGE, output_path, preview_path
 from fcpower_bids.records import Slices
 from fcpower_bids.reports.accounts import network_order
 from fcpower_bids.reports.svg import BEFORE, DOTS, POINTS, SMALL, Axes, Box, Drawing, Scale, around
@@ -112,10 +111,9 @@ def draw_motion(
         if limit:
             axes.level(limit, BEFORE, dashes="4 2")
         axes.frame_left(label, most=4, far=36)
-    palette = np.vstack([colours("gray", STEPS - 1), _rgb(CENSORED)])  # with the colour of no value two share a byte
     for box, (title, carpet) in zip(boxes[len(traces) :], carpets.items(), strict=True):
-        seen = shrink(carpet, round(box.height * DOTS / POINTS), round(box.width * DOTS / POINTS))  # no finer
-        drawing.image(box, encode_png(step_of(seen, -LIMIT, LIMIT, STEPS - 1), palette), seen.shape[1])
+        size = round(box.height * DOTS / POINTS), round(box.width * DOTS / POINTS)  # no finer
+        drawing.image(box, *draw_carpet(carpet, *size, LIMIT))
         drawing.line((box.left, box.left, box.right), (box.top, box.bottom, box.bottom), width=0.7)
         drawing.text(box.left - 8, box.top + box.height / 2, title, turned=True)
         # a bar and a name next to the rows of each network; names only where there is room
@@ -126,6 +124,13 @@ def draw_motion(
                 drawing.text(bar.right + 3, bar.top + bar.height / 2 + 0.36 * SMALL, name[:14], SMALL, "start")
     Axes(drawing, boxes[-1], time, Scale(0, 1)).frame_below(unit)
     return drawing.svg()
+
+
+def draw_carpet(carpet: np.ndarray, rows: int, columns: int, limit: float) -> tuple[bytes, int]:
+    """Return a carpet of at most so many rows and columns as PNG, black to white at ``limit``, and its columns."""
+    palette = np.vstack([colours("gray", STEPS - 1), _rgb(CENSORED)])  # with the colour of no value two share a byte
+    seen = shrink(carpet, rows, columns)
+    return encode_png(step_of(seen, -limit, limit, STEPS - 1), palette), seen.shape[1]
 
 
 def _shade_volumes(axes: Axes, volumes: Mapping[str, np.ndarray], scale: float) -> None:
@@ -203,11 +208,6 @@ THUMBNAIL_ROWS, THUMBNAIL_COLUMNS = 12, 48
 """Largest size in pixels: 0.4 kB."""
 WHITE = 1.0
 """Standard deviations that are white; neighbours that are averaged vary less than each alone."""
-GREYS = 15
-NO_PARCEL = (148, 97, 77)
-"""Colour of what has no value."""
-
-
 ROWS, COLUMNS = 150, 900
 """Largest size of a carpet; neighbours are averaged down to it."""
 CLIP, NO_VALUE = 3.0, 255
@@ -215,8 +215,7 @@ BRIGHTEST = 99.5
 """Percentile of the mean image that is white."""
 
 
-@dataclass(frozen=True, eq=False)
-class Preview:
+class Preview(NamedTuple):
     """Carpet (rows, columns) in standard deviations, and mean power spectrum of a series of variance 1."""
 
     carpet: np.ndarray
@@ -225,42 +224,36 @@ class Preview:
 
 
 def write_previews(output_dir: Path, results: Results) -> None:
-    """Keep a preview of every atlas's series before cleaning."""
+    """Keep what no table holds for the page: slices, and a preview of every atlas's series before cleaning."""
     for series, atlas in zip(results.series, results.atlases, strict=True):
-        coverage = output_path(output_dir, results.recording, COVERAGE, atlas)
+        arrays: dict[str, Any] = {}
         if series.slices is not None:  # the volume in 255 steps from black to white, the rest as it is
             known = series.slices.volume[np.isfinite(series.slices.volume)]
             white = max(float(np.percentile(known, BRIGHTEST)), 1e-9) if known.size else 1.0
             volume = np.rint(np.clip(np.nan_to_num(series.slices.volume) / white, 0, 1) * 255).astype(np.uint8)
-            shown = series.slices._replace(volume=volume)
-            with atomic(preview_path(coverage, SLICES)) as temporary, temporary.open("wb") as file:
-                np.savez_compressed(file, **shown._asdict())
+            arrays |= series.slices._replace(volume=volume)._asdict()
         kept = results.cleaning.kept
         if results.cleaning.excluded:  # too few are kept to draw; the reader wants to see why
             kept = np.arange(len(kept)) >= results.cleaning.n_dummy
-        if not len(series.raw) or kept.sum() < 3:
-            continue
-        whole = standardise_trend(series.raw, kept)
-        preview = make_preview(whole, kept, results.cleaning.repetition_time, atlas.networks)
-        greys = np.repeat(np.linspace(0, 255, GREYS).round()[:, None], 3, axis=1)
-        small = step_of(shrink(preview.carpet, THUMBNAIL_ROWS, THUMBNAIL_COLUMNS), -WHITE, WHITE, GREYS)
-        thumbnail = encode_png(small, np.concatenate([greys, [NO_PARCEL]]).astype(np.uint8))
-        scaled = np.rint((np.clip(preview.carpet, -CLIP, CLIP) + CLIP) / (2 * CLIP) * (NO_VALUE - 1))
-        with atomic(preview_path(coverage)) as temporary, temporary.open("wb") as file:
-            np.savez_compressed(
-                file,
-                carpet=np.where(np.isfinite(scaled), np.nan_to_num(scaled), NO_VALUE).astype(np.uint8),
-                frequencies=preview.frequencies,
-                power=preview.power.astype(np.float32),
-                thumbnail=np.frombuffer(thumbnail, dtype=np.uint8),
-            )
+        if len(series.raw) and kept.sum() > 2:
+            whole = standardise_trend(series.raw, kept)
+            preview = make_preview(whole, kept, results.cleaning.repetition_time, atlas.networks)
+            scaled = np.rint((np.clip(preview.carpet, -CLIP, CLIP) + CLIP) / (2 * CLIP) * (NO_VALUE - 1))
+            arrays["carpet"] = np.where(np.isfinite(scaled), np.nan_to_num(scaled), NO_VALUE).astype(np.uint8)
+            arrays |= {"frequencies": preview.frequencies, "power": preview.power.astype(np.float32)}
+            thumbnail = draw_carpet(preview.carpet, THUMBNAIL_ROWS, THUMBNAIL_COLUMNS, WHITE)[0]
+            arrays["thumbnail"] = np.frombuffer(thumbnail, dtype=np.uint8)
+        if arrays:
+            path = preview_path(output_path(output_dir, results.recording, COVERAGE, atlas))
+            with atomic(path) as temporary, temporary.open("wb") as file:
+                np.savez_compressed(file, **arrays)
 
 
 def read_slices(path: Path) -> Slices | None:
     """Read the slices of a recording under an atlas; None where none were kept. Raises DatasetError."""
-    if not path.exists():
+    if not (arrays := read_previews(path, Slices._fields)):
         return None
-    slices = Slices(**_read(path, Slices._fields))
+    slices = Slices(**arrays)
     if len({array.shape for array in slices[:4]}) > 1 or slices.volume.ndim != 3 or len(slices.z) != len(slices.volume):
         raise DatasetError(f"{path} holds no slices. Remove it; the page does without.")
     return slices
@@ -268,24 +261,20 @@ def read_slices(path: Path) -> Slices | None:
 
 def read_preview(path: Path) -> Preview | None:
     """Read a preview; None where none was kept. Raises DatasetError."""
-    if not path.exists():
+    if not (arrays := read_previews(path, Preview._fields)):
         return None
-    arrays = _read(path, ("carpet", "frequencies", "power"))
     carpet = arrays["carpet"].astype(np.float64) / (NO_VALUE - 1) * 2 * CLIP - CLIP
     carpet[arrays["carpet"] == NO_VALUE] = np.nan
     return Preview(carpet, arrays["frequencies"], arrays["power"].astype(np.float64))
 
 
-def read_thumbnail(path: Path) -> bytes:
-    """Read the small picture of a preview as PNG; nothing where none was kept. Raises DatasetError."""
-    return _read(path, ("thumbnail",))["thumbnail"].tobytes() if path.exists() else b""
-
-
-def _read(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """Return the arrays of a file by their names."""
+def read_previews(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Read what was kept for the page under these names; nothing where it was not. Raises DatasetError."""
+    if not path.exists():
+        return {}
     try:
         with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in names}
+            return {name: file[name] for name in names if names[0] in file}
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise DatasetError(f"{path} cannot be read ({error}). Remove it; the page does without.") from error
 
@@ -360,15 +349,10 @@ def outline(grey: np.ndarray, slices: Slices) -> np.ndarray:
 
 
 def borders(regions: np.ndarray) -> np.ndarray:
-    """Return which pixels (n, rows, columns) lie in a region and next to a pixel of another one."""
-    bordering = np.zeros(regions.shape, dtype=bool)
-    for axis in (1, 2):
-        region, other = np.moveaxis(regions, axis, 0)[:-1], np.moveaxis(regions, axis, 0)[1:]
-        seen = np.moveaxis(bordering, axis, 0)
-        differ = region != other
-        seen[:-1] |= differ & (region > 0)
-        seen[1:] |= differ & (other > 0)
-    return bordering
+    """Return which pixels (n, rows, columns) of regions have a neighbour outside of them."""
+    padded = np.pad(regions, ((0, 0), (1, 1), (1, 1)), constant_values=True)
+    inner = padded[:, :-2, 1:-1] & padded[:, 2:, 1:-1] & padded[:, 1:-1, :-2] & padded[:, 1:-1, 2:]
+    return regions & ~inner
 
 
 def paint_coverage(grey: np.ndarray, slices: Slices, coverage: np.ndarray, threshold: float) -> np.ndarray:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from fcpower_bids.imaging.confounds import load_strategy
 from fcpower_bids.inputs.sources import is_hcp
 from fcpower_bids.outputs.dataset import linked_datasets, without_folders
 from fcpower_bids.outputs.tables import made_by
+from fcpower_bids.reports.accounts import Parcellation
 from fcpower_bids.reports.page import templates
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import write_shared
@@ -28,17 +28,6 @@ from fcpower_bids.transforms.stateless import FullRankTransform
 FOLDER = Path(__file__).parents[1] / "data" / "boilerplate"
 SURFACE = "fsLR"
 HCP = "the minimal preprocessing pipelines of the Human Connectome Project [@glasser2013]"
-
-
-@dataclass(frozen=True, order=True)
-class AtlasFacts:
-    """Facts about an atlas for the text; "n/a" where unknown."""
-
-    name: str
-    space: str
-    n_parcels: int
-    source: str = "n/a"
-    citation: str = "n/a"
 
 
 def programs_of(output_dir: Path) -> dict[str, str]:
@@ -51,7 +40,7 @@ def programs_of(output_dir: Path) -> dict[str, str]:
     return {name: str(program.get("Description", "")) for name, program in zip(names, chain, strict=True)}
 
 
-def write_methods(settings: Settings, atlases: Iterable[AtlasFacts] = ()) -> list[Path]:
+def write_methods(settings: Settings, atlases: Iterable[Parcellation] = ()) -> list[Path]:
     """Write ``logs/CITATION.{md,html,bib}``."""
     return write_citations(settings.output_dir, settings.output_dir / "logs", methods_text(settings, atlases))
 
@@ -67,7 +56,7 @@ def write_citations(output_dir: Path, folder: Path, markdown: str) -> list[Path]
     return [write_shared(output_dir, folder / f"CITATION{ending}", text) for ending, text in texts.items()]
 
 
-def methods_text(settings: Settings, atlases: Iterable[AtlasFacts] = ()) -> str:
+def methods_text(settings: Settings, atlases: Iterable[Parcellation] = ()) -> str:
     """Return the text as Markdown with pandoc's citations; every sentence is true of a run with these settings."""
     strategy = load_strategy(settings.method.strategy)
     atlases = sorted(set(atlases))
@@ -152,8 +141,7 @@ def read_references(path: Path) -> dict[str, Entry]:
 
 def cited_keys(markdown: str, references: Mapping[str, Entry]) -> list[str]:
     """Return the keys of all citations that the references have, once each, in the order of the alphabet."""
-    groups = (_keys(match) for match in MARK.finditer(markdown) if match["cited"])
-    return sorted({key for group in groups for key in group if key in references})
+    return sorted({key for match in MARK.finditer(markdown) for key in _keys(match) if key in references})
 
 
 def in_text(entry: Entry) -> str:
@@ -175,7 +163,7 @@ def to_html(markdown: str, references: Mapping[str, Entry], level: int = 0) -> s
 
     def mark(match: re.Match[str]) -> str:
         if match["raised"]:
-            return f"<sup>{html.escape(match['raised'])}</sup>"
+            return f"<sup>{match['raised']}</sup>"
         cited = (in_text(references[key]) if key in references else key for key in _keys(match))
         return f"({html.escape('; '.join(cited))})"
 
@@ -184,15 +172,11 @@ def to_html(markdown: str, references: Mapping[str, Entry], level: int = 0) -> s
         text = block.lstrip("#")
         heading, text = len(block) - len(text), " ".join(text.split())  # 0 for a paragraph
         tag = f"h{min(6, heading + level)}" if heading else "p"
-        plain, end = [], 0
-        for match in MARK.finditer(text):
-            plain += [html.escape(text[end : match.start()]), mark(match)]
-            end = match.end()
-        lines.append(f"<{tag}>{''.join([*plain, html.escape(text[end:])])}</{tag}>")
+        lines.append(f"<{tag}>{MARK.sub(mark, html.escape(text))}</{tag}>")
     cited = sorted((in_list(references[key]) for key in cited_keys(markdown, references)), key=str.casefold)
     items = [f"<li>{html.escape(entry)}</li>" for entry in cited]
     return "\n".join([*lines, f"<h{3 + level}>References</h{3 + level}>", "<ul>", *items, "</ul>"]) + "\n"
 
 
 def _keys(match: re.Match[str]) -> list[str]:
-    return [key.removeprefix("@") for key in match["cited"].split("; ")]
+    return re.findall(r"@(\w+)", match["cited"] or "")

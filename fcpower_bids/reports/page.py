@@ -8,7 +8,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
@@ -40,6 +40,22 @@ class Panel:
     alt: str = ""
     sources: Sources = ()
     wide: bool = False  # over the whole width
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """First lines of a page."""
+
+    level: str  # ``ok``, ``caution`` or ``stop``
+    headline: str
+    facts: Sequence[tuple[str, str]] = ()  # label and value
+    # of a participant: recording, how grave, its state, why; all that is not used, and every caution
+    problems: Sequence[tuple[str, str, str, str]] = ()
+    # of a cohort: a question, the sentences that answer it, the anchor of the section behind it
+    findings: Sequence[tuple[str, Sequence[str], str]] = ()
+    further: Sequence[tuple[str, str, str]] = ()  # of each further analysis and target: title, answer, anchor
+    cautions: Sequence[str] = ()  # limits of the findings
+    figures: Sequence[Panel] = ()  # of prediction and identification
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.outputs.dataset import SLICES, describe_without_folders, known_folders, preview_path
+from fcpower_bids.outputs.dataset import describe_without_folders, known_folders, preview_path
 from fcpower_bids.outputs.recording import COVERAGE_TABLE as COVERAGE
 from fcpower_bids.outputs.recording import SPECTRUM_TABLE as SPECTRUM
-from fcpower_bids.outputs.tables import read_json, read_matrix, read_series
+from fcpower_bids.outputs.tables import read_declared, read_json, read_matrix, read_series
 from fcpower_bids.reports import figures
-from fcpower_bids.reports.accounts import Account, Parcellation, View, read_columns, read_parcellation
+from fcpower_bids.reports.accounts import Account, View, network_order
 from fcpower_bids.reports.figures import Preview, draw_brain, make_preview, read_preview, read_slices
 from fcpower_bids.reports.page import Panel, listed, make_panel, relative_link
 from fcpower_bids.reports.svg import draw_curves
@@ -41,42 +41,34 @@ class Context:
         known = tuple((path.name, relative_link(path, self.settings.output_dir)) for path in paths if path is not None)
         return make_panel("recording", name, svg, known, **words)
 
-    @property
-    def parcels(self) -> Parcellation:
-        """The atlas."""
-        return read_parcellation(self.settings.output_dir, self.view.atlas, str(self.view.about["Space"]))
+    @cached_property
+    def networks(self) -> tuple[str, ...]:
+        """The network of each parcel."""
+        return self.view.parcels(self.settings.output_dir).networks
 
     @property
     def spans(self) -> list[tuple[str, int, int]]:
         """Networks of the sorted parcels: name, first and one past the last."""
-        counts = Counter(self.parcels.networks[place] for place in self.parcels.order)
+        counts = Counter(self.networks)  # in the order of their first parcels, as they are sorted
         stops = np.cumsum(list(counts.values())).tolist()
         return list(zip(counts, [0, *stops], stops, strict=False))
-
-    @property
-    def repetition_time(self) -> float:
-        """Seconds; 0 where it is not known."""
-        if "timeseries" in self.view.tables:
-            return float(self.view.sidecars["timeseries"]["RepetitionTime"])
-        row = self.account.quality[0] if self.account.quality else {}
-        return row["seconds_kept"] / row["kept_volumes"] if row.get("kept_volumes") else 0.0
 
     @cached_property
     def previews(self) -> dict[str, Preview]:
         """The series before and after cleaning, as far as they were kept."""
-        tables, shown = self.view.tables, dict[str, Preview]()
-        if "bold" in tables and (before := read_preview(preview_path(tables["bold"]))):
+        coverage, series, shown = self.view.file("bold"), self.view.file("timeseries"), dict[str, Preview]()
+        if coverage and (before := read_preview(preview_path(coverage))):
             shown["before"] = before
-        if "timeseries" in tables and (volumes := self.account.volumes) is not None:
-            clean, kept = read_series(tables["timeseries"])[0], volumes["kept"].to_numpy(dtype=bool)
+        if series and (volumes := self.account.volumes) is not None:
+            clean, kept = read_series(series)[0], volumes["kept"].to_numpy(dtype=bool)
             if kept.sum() != len(clean):
                 raise DatasetError(
-                    f"{tables['timeseries']} has {len(clean)} rows, but {kept.sum()} volumes were kept. Run the "
+                    f"{series} has {len(clean)} rows, but {kept.sum()} volumes were kept. Run the "
                     "participant level again."
                 )
             whole = np.full((len(kept), clean.shape[1]), np.nan)
             whole[kept] = clean
-            shown["after"] = make_preview(whole, kept, self.repetition_time, tuple(self.parcels.networks))
+            shown["after"] = make_preview(whole, kept, self.account.repetition_time, self.networks)
         return shown
 
 
@@ -95,10 +87,9 @@ def make_panels(account: Account, view: View, settings: Settings) -> list[Panel]
 
 def make_coverage(context: Context) -> Iterator[Panel]:
     """Coverage on the brain; in words where there are no slices."""
-    path = context.view.tables.get("bold")
-    if path is None:
+    if (path := context.view.file("bold")) is None:
         return
-    coverage = read_columns(path, COVERAGE)["coverage"].to_numpy()
+    coverage = read_declared(path, COVERAGE)["coverage"].to_numpy()
     facts = read_json(path.with_suffix(".json"))
     threshold, lacking = float(facts["CoverageThreshold"]), facts["UncoveredNodes"]
     below = f"Below {threshold:g}, and without a value: {listed(lacking, MOST_NAMED)}." if lacking else ""
@@ -109,7 +100,7 @@ def make_coverage(context: Context) -> Iterator[Panel]:
         "threshold": f"{threshold:g}",
         "below": below or "No parcel is below the limit.",
     }
-    slices = read_slices(preview_path(path, SLICES))
+    slices = read_slices(preview_path(path))
     if slices is None:
         yield context.panel("coverage", "", path, **words)
         return
@@ -126,14 +117,16 @@ def make_over_time(context: Context) -> Iterator[Panel]:
     if volumes is None:
         return
     columns = {str(name): volumes[name].to_numpy(dtype=float) for name in volumes}
-    whole = len(context.parcels.order)
+    whole = len(context.networks)
     networks = [(name, start / whole, stop / whole) for name, start, stop in context.spans]  # shares of all parcels
     carpets = {title: preview.carpet for title, preview in previews.items()}
     yield context.panel(
         "over_time",
-        figures.draw_motion(columns, context.settings.method.fd_thresh, context.repetition_time, carpets, networks),
-        context.account.tables.get("outliers"),
-        context.view.tables.get("timeseries"),
+        figures.draw_motion(
+            columns, context.settings.method.fd_thresh, context.account.repetition_time, carpets, networks
+        ),
+        context.account.own.file("outliers"),
+        context.view.file("timeseries"),
         dvars="DVARS as the input table has it, " if np.isfinite(columns["dvars"]).any() else "",
         censored=int(((columns["kept"] == 0) & (columns["dummy"] == 0)).sum()),
         dummies=int(columns["dummy"].sum()),
@@ -144,8 +137,8 @@ def make_over_time(context: Context) -> Iterator[Panel]:
 
 def make_connectomes(context: Context) -> Iterator[Panel]:
     """FC and its transforms."""
-    if paths := context.view.connectomes:
-        order = context.parcels.order
+    if paths := context.view.files.get("relmat"):
+        order = network_order(context.networks)
         titles = [str(read_json(path.with_suffix(".json")).get("Title", path.stem)) for path in paths]
         matrices = {
             title: read_series(path)[0][np.ix_(order, order)] for title, path in zip(titles, paths, strict=True)
@@ -168,15 +161,14 @@ def make_power(context: Context) -> Iterator[Panel]:
     title, band = f"{outside} the band (dashed)" if outside else "", context.settings.method.band
     panel = (title, "log₁₀ power (variance 1, per Hz)", "frequency (Hz)", curves)
     svg = draw_curves([panel], mark=tuple(end or np.nan for end in band))
-    yield context.panel("power", svg, context.view.tables.get("timeseries"), outside=f" {outside}." if outside else "")
+    yield context.panel("power", svg, context.view.file("timeseries"), outside=f" {outside}." if outside else "")
 
 
 def make_eigenvalues(context: Context) -> Iterator[Panel]:
     """Eigenvalues of FC before and after flattening."""
-    path = context.view.tables.get("eigenvalues")
-    if path is None:
+    if (path := context.view.file("eigenvalues")) is None:
         return
-    table, facts = read_columns(path, SPECTRUM), read_json(path.with_suffix(".json"))
+    table, facts = read_declared(path, SPECTRUM), read_json(path.with_suffix(".json"))
     shown = table[table["eigenvalue_power"] > 0]
     ratios = [f"{facts[name]:.1f}" for name in ("ParticipationRatio", "ParticipationRatioPower")]
     curves = {
@@ -192,7 +184,7 @@ def make_eigenvalues(context: Context) -> Iterator[Panel]:
 
 def make_embedding(context: Context) -> Iterator[Panel]:
     """One panel per embedding, with what its sidecar says of the encoder."""
-    for path in context.view.embeddings:
+    for path in context.view.files.get("embedding", ()):
         vector, facts = read_matrix(path)[0][0], read_json(path.with_suffix(".json"))
         shown = ("name", "read", "weights", "sha256", "licence", "missing_parcels")
         about = "; ".join(f"{name} {facts[name]}" for name in shown if facts.get(name) is not None)

@@ -22,15 +22,14 @@ from fcpower_bids.reports.accounts import (
     USED_WITH_CAUTION,
     WORDS,
     Account,
+    Parcellation,
     account_of,
     cautions_of,
     judge,
-    minutes_kept,
     read_accounts,
-    read_parcellation,
 )
-from fcpower_bids.reports.figures import read_thumbnail
-from fcpower_bids.reports.methods import AtlasFacts, all_references, methods_text, programs_of, to_html
+from fcpower_bids.reports.figures import read_previews
+from fcpower_bids.reports.methods import all_references, methods_text, programs_of, to_html
 from fcpower_bids.reports.page import Cell, Grid, render_page, show_number, write_page
 from fcpower_bids.reports.panels import make_panels
 from fcpower_bids.settings import Settings
@@ -61,7 +60,7 @@ def try_index(output_dir: Path) -> list[str]:
 def write_index(output_dir: Path) -> Path | None:
     """Write the page of all recordings that have a status; none where there are none. Raises DatasetError."""
     statuses = read_statuses(output_dir)
-    accounts = (account_of(output_dir, status, thorough=False) for status in statuses)  # one person after the other
+    accounts = (account_of(output_dir, status) for status in statuses)  # one person after the other
     people = groupby(accounts, key=lambda account: account.name.partition("_")[0])
     rows = [row for _, group in people for row in _rows(output_dir, list(group))]
     if not rows:
@@ -97,20 +96,25 @@ def _rows(output_dir: Path, accounts: Sequence[Account]) -> Iterator[dict[str, A
         there = (output_dir / f"{page}.html").is_file()  # a list of other programs has none
         row: dict[str, Any] = {"recording": account.name, "page": f"{page}.html#{account.name}-0" if there else ""}
         # how the row of its decision begins
-        row["whose"] = [page, *(account.entities.get(key, MISSING) for key in ("ses", "task", "run"))]
+        row["whose"] = [page, *(labels_of(account.name).get(key, MISSING) for key in ("ses", "task", "run"))]
         state, values = account.status.state, ["n/a"] * len(FIGURES)
         sentences = [] if state == DONE else [account.status.reason]
         try:
             values = _figures(account, account.quality)
             sentences += cautions_of(account) if state == DONE else []
-            tables = [view.tables["bold"] for view in account.views if "bold" in view.tables]
+            tables = [table for view in account.views for table in view.files.get("bold", ())]
             # the carpet under the first atlas, where one was kept
-            if picture := read_thumbnail(dataset.preview_path(tables[0])) if tables else b"":
-                row["picture"] = base64.b64encode(picture).decode("ascii")
+            if picture := read_previews(dataset.preview_path(tables[0]), ("thumbnail",)) if tables else {}:
+                row["picture"] = base64.b64encode(picture["thumbnail"].tobytes()).decode("ascii")
         except FcPowerError as error:
             sentences.append(dataset.without_folders(str(error)))
         word = USED_WITH_CAUTION if state == DONE and sentences else WORDS[state]
         yield row | {"state": word, "values": values, "said": sentences}
+
+
+def labels_of(name: str) -> dict[str, str]:
+    """Entities in the name of a recording, as far as it has any."""
+    return dict(part.split("-", 1) for part in name.split("_") if "-" in part)  # type: ignore[misc]
 
 
 def _figures(account: Account, quality: Sequence[dict[str, Any]]) -> list[str]:
@@ -119,7 +123,7 @@ def _figures(account: Account, quality: Sequence[dict[str, Any]]) -> list[str]:
         return ["n/a"] * len(FIGURES)
     first, lacking = quality[0], [len(account.uncovered.get(row["atlas"], ())) for row in quality]
     figures = (
-        minutes_kept(account)[0],
+        first["seconds_kept"] / 60,
         100 * first["censored_volumes"] / max(first["volumes"] - first["dummy_volumes"], 1),
         first["mean_fd"],
         first["max_fd"],
@@ -134,7 +138,7 @@ def _figures(account: Account, quality: Sequence[dict[str, Any]]) -> list[str]:
 def _decided(output_dir: Path, recordings: Sequence[str]) -> tuple[dict[str, list[str]], list[list[str]]]:
     """Decision, reason and day by recording, and the rows about others, which saving must not lose."""
     path, decisions, others = output_dir / EXCLUDE_FILE, dict[str, list[str]](), list[list[str]]()
-    labels = {name: dict(part.split("-", 1) for part in name.split("_") if "-" in part) for name in recordings}
+    labels = {name: labels_of(name) for name in recordings}
     for decision in read_decisions(path) if path.is_file() else ():
         person = without_zeros(decision.wanted["sub"])
         meant = [name for name in labels if without_zeros(labels[name]["sub"]) == person]
@@ -160,7 +164,7 @@ class Written:
     """The pages of participants, the atlases of the outputs that they show, and what could not be made."""
 
     pages: list[Path] = field(default_factory=list)
-    atlases: list[AtlasFacts] = field(default_factory=list)
+    atlases: list[Parcellation] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
 
@@ -191,7 +195,7 @@ def _write_subject(settings: Settings, subject: str, written: Written) -> None:
         made = [(view.atlas, make_panels(account, view, settings)) for view in account.views] or [("", [])]
         for n, (atlas, panels) in enumerate(made):
             sections.append({**about, "anchor": f"{account.name}-{n}", "atlas": atlas, "panels": panels})
-    atlases = _atlases(accounts, settings)
+    atlases = sorted({view.parcels(output) for account in accounts for view in account.views if view.facts})
     text = render_page(
         "participant.html",
         title=f"sub-{subject}",
@@ -205,17 +209,6 @@ def _write_subject(settings: Settings, subject: str, written: Written) -> None:
     )
     written.pages.append(write_page(output / f"sub-{subject}.html", text))
     written.atlases += atlases
-
-
-def _atlases(accounts: Sequence[Account], settings: Settings) -> list[AtlasFacts]:
-    """Return the atlases of the recordings."""
-    facts = set()
-    for account in accounts:
-        for view in account.views:
-            space, source = str(view.about["Space"]), str(view.about.get("Source", "n/a"))
-            parcels = read_parcellation(settings.output_dir, view.atlas, space)
-            facts.add(AtlasFacts(view.atlas, space, len(parcels.networks), source, parcels.citation))
-    return sorted(facts)
 
 
 def _summary(accounts: Sequence[Account]) -> Grid:

@@ -81,10 +81,10 @@ class Option:
     section: str  # of the help
     text: str
     flags: tuple[str, ...]  # further spellings
-    choices: tuple[str, ...]  # allowed values; empty where any is
-    readers: tuple[str, ...]  # analyses that it changes; none where it changes people, or what all are told
-    question: bool | None  # whether another value makes another question; None outside of the group level
-    in_file: bool  # set in the file of ``--config-file`` alone
+    choices: tuple[str, ...] = ()  # allowed values; empty where any is
+    readers: tuple[str, ...] = ()  # analyses that it changes; none where it changes people, or what all are told
+    question: bool | None = None  # whether another value makes another question; None outside of the group level
+    in_file: bool = False  # set in the file of ``--config-file`` alone
 
     @property
     def flag(self) -> str:

@@ -35,23 +35,9 @@ OTHERS = "every other"
 """The reader of what all analyses read, and the check alone does not."""
 
 
-def option(
-    section: str,
-    default: Any,
-    text: str,
-    *flags: str,
-    choices: tuple[str, ...] = (),
-    readers: tuple[str, ...] = (),
-    question: bool | None = None,
-    in_file: bool = False,
-) -> Any:
-    """Declare one choice; with `in_file` it is set in the file of ``--config-file`` alone.
-
-    `readers`: the analyses of the group level that it changes; none where it changes people, or what all are told.
-    """
-    about: dict[str, Any] = {"section": section, "text": text, "flags": flags, "choices": choices}
-    about |= {"readers": readers, "question": question, "in_file": in_file}
-    return dataclasses.field(default=default, metadata=about)
+def option(section: str, default: Any, text: str, *flags: str, **about: Any) -> Any:
+    """Declare one choice; `about`: what else `Option` knows of it."""
+    return dataclasses.field(default=default, metadata={"section": section, "text": text, "flags": flags, **about})
 
 
 of_selection, of_method, of_encoder = (partial(option, name) for name in ("selection", *METHOD_SECTIONS))
@@ -60,6 +46,9 @@ asks = partial(option, "group", question=True)
 """An option of the group level that changes the question: people, target or score."""
 refines = partial(option, "group", question=False)
 """An option of the group level that changes the answer, not the question."""
+predicts = partial(refines, readers=PREDICTING)
+tunes, of_curves = partial(predicts, in_file=True), partial(refines, readers=("learning_curves",), in_file=True)
+in_method, in_encoder, in_pretraining = (partial(of, in_file=True) for of in (of_method, of_encoder, of_pretraining))
 
 STRATEGIES = Path(__file__).parents[1] / "data" / "strategies"
 
@@ -119,9 +108,9 @@ class Method:
     strategy: str = of_method("24P", "confound strategy: a name or a YAML file")
     high_pass: float = of_method(0.01, "lower edge of the band (Hz), 0 for none")
     low_pass: float = of_method(0.08, "upper edge of the band (Hz), 0 for none")
-    filter_order: int = of_method(2, "order of the Butterworth filter before its two passes", in_file=True)
-    padding: str = of_method(
-        "even", "how the filter continues a series beyond its ends", choices=("even", "constant", "odd"), in_file=True
+    filter_order: int = in_method(2, "order of the Butterworth filter before its two passes")
+    padding: str = in_method(
+        "even", "how the filter continues a series beyond its ends", choices=("even", "constant", "odd")
     )
     dummy_scans: str = of_method("auto", "volumes to drop at the start, or 'auto' (non-steady state)")
     fd_thresh: float = of_method(0.5, "censor volumes with more framewise displacement (mm), 0 for none")
@@ -131,25 +120,21 @@ class Method:
     )
     band_stop_min: float | None = of_method(None, "its lower edge in breaths per minute (lp: the only one)")
     band_stop_max: float | None = of_method(None, "its upper edge in breaths per minute")
-    motion_filter_order: int = of_method(4, "order of the motion filter, over all passes", in_file=True)
+    motion_filter_order: int = in_method(4, "order of the motion filter, over all passes")
     min_time: float = of_method(120.0, "seconds that censoring must leave, else excluded", question=True)
     min_coverage: float = of_method(0.5, "share of a parcel's voxels that must have signal")
     alpha: float = of_method(ALPHA_STAR, "exponent of FC^alpha; group: also 'grid', 'nested', 'align'")
     transforms: tuple[str, ...] = of_method(("power",), "transforms of the connectome to write")
-    eigenvalue_floor: float | None = of_method(
-        None, "least eigenvalue for transforms that need full rank (mean: 1)", in_file=True
-    )
-    shrink_to_identity: float | None = of_method(
-        None, "shrinkage towards the identity for the same, 0 to 1", in_file=True
-    )
+    eigenvalue_floor: float | None = in_method(None, "least eigenvalue for transforms that need full rank (mean: 1)")
+    shrink_to_identity: float | None = in_method(None, "shrinkage towards the identity for the same, 0 to 1")
     encoder: str | None = of_encoder(None, "encoder that embeds each recording")
     encoder_weights: str | None = of_encoder(
         None, "its weights: a folder, a file or a hub id; what else it needs lies in the folder"
     )
-    encoder_revision: str | None = of_encoder(None, "revision of the hub id", in_file=True)
-    encoder_read: str = of_encoder("sequence", "how a recording is read", choices=("sequence", "windows"), in_file=True)
-    encoder_protocol: str = of_encoder(
-        "own", "feed a published encoder as its authors or as the paper", choices=("own", "paper"), in_file=True
+    encoder_revision: str | None = in_encoder(None, "revision of the hub id")
+    encoder_read: str = in_encoder("sequence", "how a recording is read", choices=("sequence", "windows"))
+    encoder_protocol: str = in_encoder(
+        "own", "feed a published encoder as its authors or as the paper", choices=("own", "paper")
     )
     random_seed: int = of_others(0, "seed of everything random")
 
@@ -216,9 +201,7 @@ class Group:
         choices=(PERMUTE, HOLD_OUT, "combat"),
         readers=(*PREDICTING, "check"),
     )
-    stratify: bool = refines(
-        False, "spread sites and classes evenly over folds; families stay whole", in_file=True, readers=PREDICTING
-    )
+    stratify: bool = tunes(False, "spread sites and classes evenly over folds; families stay whole")
     representations: tuple[str, ...] = refines(("fc", "fc_power"), "features of people: fc fc_power embedding")
     analyses: tuple[str, ...] = refines(
         (),
@@ -232,43 +215,26 @@ class Group:
         in_file=True,
         readers=(OTHERS,),
     )
-    kernel: str = refines(
-        "correlation", "kernel of the regression", choices=("correlation", "linear"), readers=PREDICTING
-    )
+    kernel: str = predicts("correlation", "kernel of the regression", choices=("correlation", "linear"))
     preset: str = asks(
         "recommended",
         "cross-validation; 'paper' without --analyses asks for all of them",
         choices=("recommended", "paper", "cbig"),
     )
-    repeats: int | None = refines(None, "repetitions of the outer folds [preset]", readers=PREDICTING)
-    folds: int | None = refines(None, "outer folds [preset]", readers=PREDICTING)
-    inner_folds: int | None = refines(None, "inner folds [preset]", in_file=True, readers=PREDICTING)
+    repeats: int | None = predicts(None, "repetitions of the outer folds [preset]")
+    folds: int | None = predicts(None, "outer folds [preset]")
+    inner_folds: int | None = tunes(None, "inner folds [preset]")
     folds_file: Path | None = asks(
         None, "a folds.tsv, or a table of people with a column of folds per repeat", readers=PREDICTING
     )
-    penalties: tuple[float, ...] = refines(
-        (), "ridge penalties, as they are [preset]", in_file=True, readers=PREDICTING
-    )
-    selection: str | None = refines(
+    penalties: tuple[float, ...] = tunes((), "ridge penalties, as they are [preset]")
+    selection: str | None = tunes(
         None,
         "score of the inner folds that selects the penalty [preset]",
-        choices=(
-            "pooled_pearson",
-            "mean_pearson",
-            "pooled_mse",
-            "mean_mse",
-            "pooled_predictive_cod",
-            "mean_predictive_cod",
-        ),
-        in_file=True,
-        readers=PREDICTING,
+        choices=tuple(f"{how}_{score}" for score in ("pearson", "mse", "predictive_cod") for how in ("pooled", "mean")),
     )
-    fit_transforms_on: str | None = refines(
-        None,
-        "people that z-scores, PCA and tangent references are fitted to [preset]",
-        choices=("cohort", "fold"),
-        in_file=True,
-        readers=PREDICTING,
+    fit_transforms_on: str | None = tunes(
+        None, "people that z-scores, PCA and tangent references are fitted to [preset]", choices=("cohort", "fold")
     )
     permutations: int | None = refines(
         None,
@@ -279,17 +245,10 @@ class Group:
     max_mean_fd: float | None = asks(None, "leave out recordings with a higher mean FD (mm)")
     equal_minutes: bool = asks(False, "cut every scan to the length of the shortest")
     save_models: bool = refines(False, "also write models for 'fcpower_bids predict'", readers=(OTHERS,))
-    scan_minutes: tuple[float, ...] = refines(
-        (), "learning_curves: lengths of scan [doubling from 1.2]", readers=("learning_curves",), in_file=True
-    )
-    sample_sizes: tuple[int, ...] = refines(
-        (), "learning_curves: numbers of people [25 50 100 150 ...]", readers=("learning_curves",), in_file=True
-    )
-    subsamples: bool = refines(
-        False,
-        "learning_curves: cross-validate within random subsamples of people, not with fewer who train",
-        readers=("learning_curves",),
-        in_file=True,
+    scan_minutes: tuple[float, ...] = of_curves((), "learning_curves: lengths of scan [doubling from 1.2]")
+    sample_sizes: tuple[int, ...] = of_curves((), "learning_curves: numbers of people [25 50 100 150 ...]")
+    subsamples: bool = of_curves(
+        False, "learning_curves: cross-validate within random subsamples of people, not with fewer who train"
     )
     tangent_reference: Path | None = refines(
         None,
@@ -355,25 +314,19 @@ class Pretraining:
     minutes: float | None = of_pretraining(
         None, "length of the training, from which steps and warm-up follow [as --steps says]"
     )
-    batch_size: int | None = of_pretraining(
-        None, "windows per step, over all devices [1024; 128 with kl, as the paper]", in_file=True
+    batch_size: int | None = in_pretraining(
+        None, "windows per step, over all devices [1024; 128 with kl, as the paper]"
     )
-    learning_rate: float | None = of_pretraining(
-        None, "peak learning rate [8.5e-4; with kl 3e-4, or 1e-4 for 8m]", in_file=True
-    )
+    learning_rate: float | None = in_pretraining(None, "peak learning rate [8.5e-4; with kl 3e-4, or 1e-4 for 8m]")
     loss: str = of_pretraining("cka", "objective", choices=("cka", "kl"))
-    warmup: int | None = of_pretraining(None, "steps of linear warm-up [100; 2000 for 8m with kl]", in_file=True)
-    architecture: tuple[str, ...] = of_pretraining(
-        (), "FIELD=NUMBER: a student of another size (d=64 layers=2)", in_file=True
+    warmup: int | None = in_pretraining(None, "steps of linear warm-up [100; 2000 for 8m with kl]")
+    architecture: tuple[str, ...] = in_pretraining((), "FIELD=NUMBER: a student of another size (d=64 layers=2)")
+    held_out: float = in_pretraining(0.1, "share of families that do not train, to choose the checkpoint")
+    probe: Path | None = in_pretraining(
+        None, "outputs of another cohort, whose --targets, else identification, choose the checkpoint"
     )
-    held_out: float = of_pretraining(0.1, "share of families that do not train, to choose the checkpoint", in_file=True)
-    probe: Path | None = of_pretraining(
-        None, "outputs of another cohort, whose --targets, else identification, choose the checkpoint", in_file=True
-    )
-    checkpoint_minutes: float = of_pretraining(
-        15.0, "save this often, besides every 2000 steps; 0: only then", in_file=True
-    )
-    window: int = of_pretraining(80, "volumes that the student sees", in_file=True)
+    checkpoint_minutes: float = in_pretraining(15.0, "save this often, besides every 2000 steps; 0: only then")
+    window: int = in_pretraining(80, "volumes that the student sees")
     devices: int | None = of_pretraining(None, "processes or accelerators per node [as started by srun, else 1]")
 
 

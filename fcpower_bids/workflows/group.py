@@ -54,7 +54,7 @@ from fcpower_bids.records import Cohort, Table
 from fcpower_bids.resources import memory_limit
 from fcpower_bids.settings import Method, Settings
 from fcpower_bids.settings.options import PERMUTE
-from fcpower_bids.store import LOCKS, leftovers, lock, sweep, sweep_shared, write_shared
+from fcpower_bids.store import LOCKS, lock, sweep, sweep_shared, write_shared
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
 from fcpower_bids.workflows.stored import embed_stored
 
@@ -186,7 +186,7 @@ def _write_cohort(
             f"Nothing can be written to {folder} ({error.strerror}). Move what is there, or choose another --name."
         ) from error
     for place in (folder, folder / "models"):
-        sweep(place / name for name in leftovers(place))  # of a run that was killed: no other run is at work here
+        sweep(place)  # of a run that was killed: no other run is at work here
     finished, key = FinishedAnalyses(folder), analysis_key({"": cohort}, settings)
     lost = sorted(set(finished.names) - {CHECK, *analyses_to_run(settings)}) if key != finished.key else []
     if lost and not settings.run.replace:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -51,7 +53,7 @@ from fcpower_bids.parallel import WorkerDied, processes, run_calls, say, track
 from fcpower_bids.records import Entities
 from fcpower_bids.resources import unsearched
 from fcpower_bids.settings import Settings
-from fcpower_bids.store import LOCKS, leftovers, lock, make_folder, sweep, sweep_shared, write_shared
+from fcpower_bids.store import LOCKS, lock, make_folder, sweep, sweep_shared, write_shared
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
 from fcpower_bids.workflows.plan import (
     ALL_FAILED,
@@ -279,9 +281,8 @@ def _conclude(jobs: Sequence[Job], settings: Settings) -> None:
         with lock(output / LOCKS / recording.name, wait=False) as is_free:
             if is_free:
                 for folder in folders_of(output, recording.entities):
-                    sweep(folder / name for name in leftovers(folder) if is_file_of(name, recording.entities))
-                folder = status_path(output, recording.name).parent
-                sweep(folder / name for name in leftovers(folder) if name.startswith(recording.name))
+                    sweep(folder, partial(is_file_of, recording=recording.entities))
+                sweep(status_path(output, recording.name).parent, re.compile(re.escape(recording.name)).match)
 
 
 def _forget(job: Job, settings: Settings, dataset: str) -> None:

@@ -71,7 +71,6 @@ class Job:
 
     recording: Recording
     atlases: tuple[Atlas, ...]
-    volumes: int  # volumes of its series
     kept: int = 0  # volumes left after dummy scans and censoring
     excluded: str = ""  # why quality control will exclude it; empty when it will not
     # whether it is finished already, with the same inputs, atlases and choices: nothing was looked at again
@@ -128,7 +127,7 @@ def plan_run(settings: Settings, cache: Path) -> Plan:
     verdicts = _judge_all(jobs, settings)
     refused += [*without_atlas, *(verdict for verdict in verdicts if isinstance(verdict, Status))]
     jobs = [verdict for verdict in verdicts if isinstance(verdict, Job)]
-    sizes = [(atlas.n_parcels, job.volumes) for job in jobs if not job.finished for atlas in job.atlases]
+    sizes = [(atlas.n_parcels, job.recording.volumes) for job in jobs if not job.finished for atlas in job.atlases]
     matrices = 1 + len(settings.method.transforms)
     wanted = DIGITS * sum(parcels * (volumes // 2 + parcels * matrices) for parcels, volumes in sizes)
     if wanted > (free := shutil.disk_usage(_existing(settings.output_dir)).free):
@@ -153,7 +152,7 @@ def _with_atlases(discovery: Discovery, settings: Settings, cache: Path) -> tupl
     loaded: dict[Any, Atlas | FcPowerError] = {}
     jobs: list[Job] = []
     errors: dict[str, FcPowerError] = {}
-    for recording, volumes in zip(discovery.recordings, discovery.volumes, strict=True):
+    for recording in discovery.recordings:
         atlases: dict[str, Atlas] = {}
         for spec in settings.method.atlas:
             key = (spec, recording.space, recording.is_cifti)
@@ -173,7 +172,7 @@ def _with_atlases(discovery: Discovery, settings: Settings, cache: Path) -> tupl
                 )
             atlases[spec] = atlas
         else:
-            jobs.append(Job(recording, tuple(atlases.values()), volumes))
+            jobs.append(Job(recording, tuple(atlases.values())))
     if errors and not jobs:
         raise next(iter(errors.values()))
     return jobs, [Status(name, FAILED, "atlas", str(reason)) for name, reason in errors.items()]
@@ -204,7 +203,7 @@ def _judge(job: Job, settings: Settings, dataset: str) -> Job | Status:
             before = read_status(settings.output_dir, recording.name)
             return replace(job, excluded=before.reason if before else "", finished=True)
         check_request(recording.bold, recording.mask, job.atlases)
-        kept, excluded = foresee_volumes(recording, job.volumes, settings.method)
+        kept, excluded = foresee_volumes(recording, settings.method)
     except Exception as error:  # of one recording: the others go on
         reason = explain(error, settings.output_dir, f"{recording.name}_inputs")
         return Status(recording.name, FAILED, "inputs", reason)
@@ -239,10 +238,10 @@ def describe_plan(plan: Plan, settings: Settings) -> str:
     code, every, fit = plan.exit_code, settings.run.verbose, [job for job in plan.jobs if not job.excluded]
     shown, lines = fit if every else fit[:MOST_ROWS], list[str]()
     for job in shown:
-        name, seconds = job.recording.name, job.recording.repetition_time
+        name, seconds, volumes = job.recording.name, job.recording.repetition_time, job.recording.volumes
         kept = "finished" if job.finished else f"{job.kept * seconds / 60:.1f} kept"
         folder = output_folder(settings.output_dir, job.recording.entities).relative_to(settings.output_dir).as_posix()
-        length = f"{job.volumes} volumes every {seconds:g} s, {job.volumes * seconds / 60:.1f} minutes"
+        length = f"{volumes} volumes every {seconds:g} s, {volumes * seconds / 60:.1f} minutes"
         lines.append(f"{name}: {length}, {kept}; {folder}/{name}_*")
     if len(shown) < len(fit):
         lines.append(f"... and {len(fit) - len(shown)} more that can be processed (--verbose lists them).")
@@ -251,7 +250,7 @@ def describe_plan(plan: Plan, settings: Settings) -> str:
     lines += describe_notes(plan.discovery.notes, every)
     lines.append(f"Read from {plan.discovery.derivatives}")
     people = {dict(job.recording.entities)["sub"] for job in fit}
-    hours = sum(job.volumes * job.recording.repetition_time for job in fit) / 3600
+    hours = sum(job.recording.volumes * job.recording.repetition_time for job in fit) / 3600
     states = [status.state for status in plan.expected if not status.recording.endswith(EMBEDDING)]
     failed, skipped = states.count(FAILED), states.count(SKIPPED)
     return "\n".join(

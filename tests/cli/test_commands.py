@@ -105,6 +105,12 @@ def test_a_choice_of_the_file_alone_is_no_option():
         parser.parse_settings([*BASE, "--filter-order", "3"])
 
 
+def test_a_configuration_that_is_not_there_is_told_once(tmp_path):
+    with pytest.raises(UsageError, match="cannot be read") as raised:
+        parse_settings(["in", "out", "participant", "--config-file", str(tmp_path / "x.toml")])
+    assert len(str(raised.value).splitlines()) == 1
+
+
 def test_prefixes_are_stripped_and_lists_extended():
     chosen = parse_settings(
         [*BASE, "--participant-label", "sub-01", "02", "--session-label", "ses-a", "--participant_label", "03"]

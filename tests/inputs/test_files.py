@@ -106,7 +106,7 @@ def series(root):
 )
 def test_json_files_are_inherited_from_every_level(root, name):
     path = put(root / name, {"RepetitionTime": 1.5})
-    value, source = Sidecars((root.parents[1],)).lookup(series(root), "RepetitionTime")
+    ((source, value),) = Sidecars((root.parents[1],)).stated(series(root), "RepetitionTime").items()
     assert (value, source.resolve()) == (1.5, path.resolve())
 
 
@@ -123,7 +123,7 @@ def test_json_files_are_inherited_from_every_level(root, name):
 )
 def test_json_files_of_others_do_not_apply(root, name):
     put(root / name, {"RepetitionTime": 1.5})
-    assert Sidecars((root.parents[1],)).lookup(series(root), "RepetitionTime") == (None, None)
+    assert Sidecars((root.parents[1],)).stated(series(root), "RepetitionTime") == {}
 
 
 def test_the_nearest_and_most_specific_file_wins_and_null_says_nothing(root):
@@ -137,9 +137,11 @@ def test_the_nearest_and_most_specific_file_wins_and_null_says_nothing(root):
     ]
     for value, path in enumerate(order):
         put(path, {"RepetitionTime": value + 1.0})
-        assert Sidecars((raw,)).lookup(series(root), "RepetitionTime") == (value + 1.0, path)
+        stated = Sidecars((raw,)).stated(series(root), "RepetitionTime")
+        assert list(stated.items())[-1] == (path, value + 1.0)
     put(root / "sub-01/ses-a/func/sub-01_ses-a_task-rest_run-1_bold.json", {"RepetitionTime": None})
-    assert Sidecars((raw,)).lookup(series(root), "RepetitionTime") == (5.0, order[-1])
+    stated = Sidecars((raw,)).stated(series(root), "RepetitionTime")
+    assert list(stated.items())[-1] == (order[-1], 5.0)
 
 
 @pytest.fixture

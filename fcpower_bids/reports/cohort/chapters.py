@@ -76,15 +76,14 @@ def _facts(name: str, key: str, tables: GroupTables) -> Iterator[str]:
 
 def _say_check(tables: GroupTables) -> Iterator[str]:
     rows = tables.rows("check")
-    serious = int((rows["level"] != NOTE).sum()) if len(rows) else 0
+    serious = int((rows["level"] != NOTE).sum())
     said = f"{count(serious, 'thing')} to look at, {count(len(rows) - serious, 'note')}."
     yield said if serious else "Nothing was found that would mislead."
 
 
 def say_left_out(tables: GroupTables) -> str:
     """``1 recording, 2 values``; nothing where none was left out."""
-    excluded = tables.rows("excluded")
-    kinds = excluded["what"].astype(str).value_counts().items() if len(excluded) else ()
+    kinds = tables.rows("excluded")["what"].astype(str).value_counts().items()
     return ", ".join(count(int(n), str(kind)) for kind, n in kinds if kind in COUNTED)
 
 
@@ -96,7 +95,7 @@ def _describe_cohort(tables: GroupTables) -> Iterator[str]:
         ("seconds", 60, "{:.1f} cleaned minutes (median; {:.1f} to {:.1f})"),
         ("mean_fd", 1, "a mean FD of {:.2f} mm (median; {:.2f} to {:.2f})"),
     ):
-        known = scans[column].astype(float).dropna() / unit if column in scans else pd.Series(dtype=float)
+        known = scans[column].astype(float).dropna() / unit
         said += [text.format(known.median(), known.min(), known.max())] if len(known) else []
     if said:
         yield f"Scans have {' and '.join(said)}."
@@ -235,7 +234,7 @@ def _say_encoders(tables: GroupTables) -> Iterator[str]:
         if missing(best[ranked_by]):
             yield f"{target}: no score is defined."
             continue
-        tested = others.dropna(subset="p_holm") if len(others) else others
+        tested = others.dropna(subset="p_holm")
         pairs_of_best = [row for row in tested.to_dict("records") if name in (row["representation"], row["reference"])]
         same = [
             tables.title(row["reference"] if row["representation"] == name else row["representation"])
@@ -250,7 +249,7 @@ def _say_encoders(tables: GroupTables) -> Iterator[str]:
 
 def _say_sweep(tables: GroupTables) -> Iterator[str]:
     gains, pair = tables.rows("parcellation_gains"), f"{tables.title('fc_power')} against {tables.title('fc')}"
-    shared = gains[(gains["representation"] == "fc_power") & (gains["reference"] == "fc")] if len(gains) else gains
+    shared = gains[(gains["representation"] == "fc_power") & (gains["reference"] == "fc")]
     for target in targets_of(shared):
         rows = own_rows(shared, target)
         atlases = count(len(rows), "parcellation")
@@ -340,7 +339,7 @@ def _notes_of_curves(tables: GroupTables) -> Iterator[str]:
 def _say_exponent(tables: GroupTables) -> Iterator[str]:
     """What the folds chose by each criterion."""
     optimum = tables.rows("alpha_optimum")
-    for (target, criterion), rows in optimum.groupby(["target", "criterion"], sort=False) if len(optimum) else ():
+    for (target, criterion), rows in optimum.groupby(["target", "criterion"], sort=False):
         alphas = rows["alpha"].dropna().to_numpy(dtype=float)
         if not alphas.size:
             yield f"{target} ({criterion}): no fold could choose an exponent."

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -33,51 +32,25 @@ FEWEST_SHUFFLED = 4
 """People whose shuffles can give a p below 0.05: 1 / 4! is, 1 / 3! is not."""
 
 
-@dataclass(frozen=True, eq=False)
-class Finding:
+class Finding(NamedTuple):
     """The finding about one target."""
 
     target: str
     score: str  # ``r`` or ``auc``
+    label: str  # that in words
+    chance: float  # score of guessing
     # its rows of ``prediction_summary``, the best first: the smallest p, of equals the highest score
     summary: pd.DataFrame
-    leading: str  # the column of ``summary`` that says which is the best
+    best: str  # name of the best representation
+    is_pooled: bool  # whether the score of all predictions together leads, because single folds are small
+    is_within: bool  # whether the score within sites leads, because these are held out
+    tested: str  # the column of the scores that the permutations are about
     state: str  # whether the best of the permutation tests, corrected for representations and targets, is significant
-    p: float = math.nan  # that p; NaN where there was no test
-    comparison: pd.Series | None = None  # the row of ``comparisons`` that sets FC^alpha against FC
-    added: Added | None = None  # what the best representation adds to what is known without a scan
-    site: Mapping[str, Any] = field(default_factory=dict)  # ``Columns`` of sites it goes with, ``Score`` of them alone
-    questions: int = 1  # targets that were tested together
-
-    @property
-    def label(self) -> str:
-        """The score in words."""
-        return score_label(self.score)
-
-    @property
-    def chance(self) -> float:
-        """Score of guessing."""
-        return 0.5 if self.score == "auc" else 0.0
-
-    @property
-    def best(self) -> str:
-        """Name of the best representation."""
-        return str(self.summary["representation"].iloc[0])
-
-    @property
-    def is_pooled(self) -> bool:
-        """Whether the score of all predictions together leads, because single folds are small."""
-        return self.leading.endswith(POOLED_MEAN)
-
-    @property
-    def is_within(self) -> bool:
-        """Whether the score within sites leads, because these are held out."""
-        return self.leading.endswith(WITHIN_MEAN)
-
-    @property
-    def tested(self) -> str:
-        """The column of the scores that the permutations are about."""
-        return self.leading if self.is_within else f"{self.score}_{POOLED_MEAN}"
+    p: float  # that p; NaN where there was no test
+    comparison: pd.Series | None  # the row of ``comparisons`` that sets FC^alpha against FC
+    added: Added | None  # what the best representation adds to what is known without a scan
+    site: Mapping[str, Any]  # ``Columns`` of sites it goes with, ``Score`` of them alone
+    questions: int  # targets that were tested together
 
     def pooled(self, representation: object) -> float:
         """Score of all predictions together; NaN without the representation."""
@@ -91,8 +64,8 @@ def find_targets(tables: GroupTables) -> list[Finding]:
         tables.rows(name) for name in ("prediction_summary", "comparisons", "prediction_baselines")
     )
     sites, findings = tables.facts("prediction").get("TargetsThatGoWithSites", {}), []
-    asked = int(summary.loc[summary["p_max"].notna(), "target"].nunique()) if len(summary) else 0
-    for target, part in summary.groupby("target", sort=False) if len(summary) else ():
+    asked = int(summary.loc[summary["p_max"].notna(), "target"].nunique())
+    for target, part in summary.groupby("target", sort=False):
         name = str(target)
         score = "auc" if part["auc_pooled_mean"].notna().any() else "r"
         leading = f"{score}_{part['ranked_by'].iloc[0]}"
@@ -105,14 +78,14 @@ def find_targets(tables: GroupTables) -> list[Finding]:
             few = n_permutations < FEWEST_PERMUTATIONS
             state = FOUND if p < SIGNIFICANT else NOT_DECIDED if few else NOT_FOUND
         pairs, known, site = own_rows(comparisons, name), own_rows(baselines, name), sites.get(name, {})
-        if len(pairs):
-            pairs = pairs[(pairs["representation"] == "fc_power") & (pairs["reference"] == "fc")]
+        pairs = pairs[(pairs["representation"] == "fc_power") & (pairs["reference"] == "fc")]
         if site:
-            alone = known.loc[known["model"] == SITE, "value"] if len(known) else ()
-            site = {**site, "Score": float(next(iter(alone), math.nan))}
-        added = find_added(baselines, name, str(ranked["representation"].iloc[0]))
+            site = {**site, "Score": float(next(iter(known.loc[known["model"] == SITE, "value"]), math.nan))}
+        best, within = str(ranked["representation"].iloc[0]), leading.endswith(WITHIN_MEAN)
+        led_by = leading.endswith(POOLED_MEAN), within, leading if within else f"{score}_{POOLED_MEAN}"
+        about = name, score, score_label(score), 0.5 if score == "auc" else 0.0, ranked, best, *led_by, state, p
         pair = pairs.iloc[0] if len(pairs) else None
-        findings.append(Finding(name, score, ranked, leading, state, p, pair, added, site, asked))
+        findings.append(Finding(*about, pair, find_added(baselines, name, best), site, asked))
     return findings
 
 
@@ -233,8 +206,6 @@ def prediction_cautions(findings: Sequence[Finding], tables: GroupTables) -> Ite
 def rank_identification(tables: GroupTables) -> pd.DataFrame:
     """One row of ``identification`` per representation, the best first; over all sessions where there are several."""
     rows = tables.rows("identification")
-    if rows.empty:
-        return rows
     whole = rows[rows["first_session"].astype(str) == "all"]
     ranked = (whole if len(whole) else rows).drop_duplicates("representation")
     return ranked.sort_values("accuracy", ascending=False, kind="stable")

@@ -13,6 +13,7 @@ from fcpower_bids.analyses.transform_screen import SCREEN
 from fcpower_bids.cohort.inclusion import COUNTED, EMBEDDING
 from fcpower_bids.encoders.checkpoints import SEEN
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.inputs.roots import PREPROCESSED
 from fcpower_bids.outputs.tables import Facts, read_toml
 from fcpower_bids.reports.cohort.findings import known_people
 from fcpower_bids.reports.cohort.tables import GroupTables
@@ -29,8 +30,6 @@ SCORES = {
     "mse": "mean squared error",
     "predictive_cod": "predictive coefficient of determination",
 }
-PREPROCESSED = re.compile(r"fmriprep\d*|nibabies")
-"""Names of derivatives that are read at participant level."""
 SHOWN = ("criterion", "transform", "representation", "participant_id", "alpha", "n_people", "minutes", "atlas", "sites")
 """Columns whose values the text names or counts."""
 EDGES = "edges"
@@ -76,8 +75,7 @@ def group_methods(tables: GroupTables) -> str:
         for analysis, table, name in PARAGRAPHS
         if analysis in done and len(tables.rows(table))
     }
-    scans = tables.rows("scans")
-    excluded = tables.rows("excluded").reindex(columns=["participant_id", "what", "reason"])
+    scans, excluded = tables.rows("scans"), tables.rows("excluded")
     kinds = excluded["what"].value_counts().to_dict()
     trained = excluded.loc[excluded["reason"].astype(str).str.endswith(SEEN.partition("{}")[2]), "participant_id"]
     sidecars = (*facts.values(), tables.facts("edges_summary") if EDGES in texts else {}, motion)
@@ -101,10 +99,10 @@ def group_methods(tables: GroupTables) -> str:
         motion=motion,
         beside_motion=beside_motion,
         **facts,
-        n_people=scans["participant_id"].nunique() if len(scans) else 0,
+        n_people=scans["participant_id"].nunique(),
         n_scans=len(scans),
-        timed=len(scans) > 0 and scans["seconds"].notna().any(),
-        several_runs=len(scans) > 0 and bool((scans["n_runs"] > 1).any()),
+        timed=scans["seconds"].notna().any(),
+        several_runs=bool((scans["n_runs"] > 1).any()),
         cleaning=list(_cleaning(tables.facts("scans").get("Cleaning") or {})),
         left_out=[count(int(number), str(kind)) for kind, number in kinds.items() if kind in counted],
         seen=count(trained.nunique(), "person", "people") if embedded and len(trained) else "",
@@ -167,7 +165,7 @@ def _describe(tables: GroupTables, table: str) -> dict[str, Any]:
         targets = list(dict.fromkeys(map(str, rows["target"])))
         return about | {"facts": tables.facts("edges"), "targets": targets, "people": " to ".join(dict.fromkeys(n))}
     shown = {column: rows[column].dropna().unique().tolist() for column in SHOWN if column in rows}
-    references = rows["reference"].dropna().unique() if "reference" in rows else ()
+    references = rows.get("reference", pd.Series(dtype=object)).dropna().unique()
     power = SCREEN["fc_power"], tables.title("fc_power")
     return about | {
         "shown": shown,

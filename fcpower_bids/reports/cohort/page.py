@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ from markupsafe import Markup
 
 from fcpower_bids.analyses.baselines import FEWEST_PERMUTATIONS
 from fcpower_bids.outputs.group import ENDINGS
+from fcpower_bids.outputs.tables import REMEDY
 from fcpower_bids.reports.cohort.chapters import ANSWERS, CHAPTERS, NOTE, make_chapter, say_left_out
 from fcpower_bids.reports.cohort.findings import (
     FEWEST_SHUFFLED,
@@ -31,7 +31,6 @@ from fcpower_bids.reports.cohort.findings import (
 )
 from fcpower_bids.reports.cohort.methods import group_methods
 from fcpower_bids.reports.cohort.tables import (
-    REMEDY,
     SIGNIFICANT,
     GroupTables,
     Section,
@@ -41,6 +40,7 @@ from fcpower_bids.reports.cohort.tables import (
 from fcpower_bids.reports.methods import all_references, to_html, write_citations
 from fcpower_bids.reports.page import (
     Panel,
+    Verdict,
     count,
     listed,
     relative_link,
@@ -66,20 +66,6 @@ STATES = {
     UNDEFINED: ("For {} no score is defined.",) * 2,
 }
 """The sentences for targets in a state: that do not go with the site, and that do."""
-
-
-@dataclass(frozen=True)
-class GroupVerdict:
-    """First lines of the page."""
-
-    level: str  # ``ok``, ``caution`` or ``stop``
-    headline: str  # of some 20 words
-    facts: tuple[tuple[str, str], ...] = ()  # label and value
-    # a question, the sentences that answer it, the anchor of the section behind it
-    findings: tuple[tuple[str, tuple[str, ...], str], ...] = ()
-    further: tuple[tuple[str, str, str], ...] = ()  # of each further analysis and target: title, answer, anchor
-    cautions: tuple[str, ...] = ()  # limits of the findings
-    figures: tuple[Panel, ...] = ()  # figures of prediction and identification
 
 
 # Pages
@@ -114,7 +100,7 @@ def make_sections(tables: GroupTables) -> list[Section]:
 # The first lines
 
 
-def judge_cohort(tables: GroupTables, sections: Sequence[Section] = ()) -> GroupVerdict:
+def judge_cohort(tables: GroupTables, sections: Sequence[Section] = ()) -> Verdict:
     """Sum up the tables of the group level."""
     targets, checked = find_targets(tables), tables.rows("check")
     answers = [
@@ -128,7 +114,7 @@ def judge_cohort(tables: GroupTables, sections: Sequence[Section] = ()) -> Group
     further = tuple(
         (section.title, text, section.anchor) for section in sections for text in section.answers[:MOST_TARGETS]
     )
-    serious = checked[checked["level"] != NOTE].to_dict("records") if len(checked) else []
+    serious = checked[checked["level"] != NOTE].to_dict("records")
     cautions = [f"{row['finding']} {row['consequence']}" for row in serious]
     cautions += prediction_cautions(targets, tables)
     if lost := tables.lost():
@@ -138,7 +124,7 @@ def judge_cohort(tables: GroupTables, sections: Sequence[Section] = ()) -> Group
         cautions.append(f"Identification among {count(n, 'person')} is easy; accuracy falls as the group grows.")
     done = [name.replace("_", " ") for name in tables.done if name != "check"]
     if not (answers or further or done or tables.has("check")):
-        return GroupVerdict("stop", "There are no results of the group level yet.", tuple(_facts(tables)))
+        return Verdict("stop", "There are no results of the group level yet.", tuple(_facts(tables)))
     lines = _sentences(targets, tables, further)
     if not lines:
         only = "The cohort was checked; no analysis was done."
@@ -146,18 +132,18 @@ def judge_cohort(tables: GroupTables, sections: Sequence[Section] = ()) -> Group
     if alarms := sum(row["level"] == ALARM for row in serious):
         lines.insert(0, f"The check found {count(alarms, 'thing')} that would mislead; read it first.")
     room = [len(" ".join(lines[: n + 1]).split()) <= HEADLINE_WORDS for n in range(len(lines))]
-    return GroupVerdict(
+    return Verdict(
         "caution" if cautions else "ok",
         " ".join(lines[: max(1, sum(room))]),
         tuple(_facts(tables)),
-        tuple(answers),
-        further,
-        tuple(cautions),
-        first_figures(targets, tables),
+        findings=answers,
+        further=further,
+        cautions=cautions,
+        figures=first_figures(targets, tables),
     )
 
 
-def short_answers(verdict: GroupVerdict, tables: GroupTables) -> list[str]:
+def short_answers(verdict: Verdict, tables: GroupTables) -> list[str]:
     """Return the results as lines for a terminal: a number, its interval and p for each target and each analysis."""
     lines = []
     for finding in find_targets(tables):

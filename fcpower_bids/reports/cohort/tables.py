@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import math
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -14,23 +12,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.dataset import short_name
 from fcpower_bids.outputs.group import FinishedAnalyses, find_table
-from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.outputs.tables import read_declared, read_json
 from fcpower_bids.reports.page import Cell, Grid, Panel, Sources, look_up, make_panel, relative_link, show_number
 from fcpower_bids.reports.page import count as count
-from fcpower_bids.schema import TABLES, Column, TableSpec
+from fcpower_bids.schema import TABLES, Column
 from fcpower_bids.settings import Settings
 
 SIGNIFICANT = 0.05
 MOST_ROWS = 2000
 """Rows of a table that a page shows; the page of a cohort of 40,000 would have 26 MB otherwise."""
-MOST_EDGES, CHUNK = 10, 100_000
-"""Edges of a target and representation that a page shows; rows of a long table in memory at a time."""
-UNREADABLE = (OSError, ValueError, EOFError, zlib.error)
-"""Exceptions raised by reading a damaged table; the latter two where it is compressed."""
-REMEDY = "Run the group level again."
+MOST_EDGES = 10
+"""Edges of a target and representation that a page shows."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +76,11 @@ class GroupTables:
         return [path.name for path in map(self.path, sorted(tables)) if not path.is_file()]
 
     def rows(self, name: str) -> pd.DataFrame:
-        """Read a table; without rows and columns where it is not there or has no rows. Raises DatasetError."""
+        """Read a table; without rows where it is not there. Raises DatasetError."""
         if name not in self._frames:
-            most = MOST_EDGES if name in ("edges", "edges_components") else 0
-            table = read_long(self.path(name), TABLES[name], most) if self.has(name) else pd.DataFrame()
-            self._frames[name] = pd.DataFrame() if table.empty else table
+            most, spec = MOST_EDGES if name in ("edges", "edges_components") else 0, TABLES[name]
+            nothing = pd.DataFrame(columns=[*spec.columns])
+            self._frames[name] = read_declared(self.path(name), spec, most) if self.has(name) else nothing
         return self._frames[name]
 
     def facts(self, name: str) -> dict[str, Any]:
@@ -167,29 +161,6 @@ class Chapter(NamedTuple):
     draw: Callable[[GroupTables], Iterable[Panel]] = lambda tables: ()
 
 
-def read_long(path: Path, spec: TableSpec, most: int = 0) -> pd.DataFrame:
-    """Read a table of the group level, with text as text and ``n/a`` as missing. Raises DatasetError.
-
-    `most`: rows of each target and representation, of which a long table has millions; 0 for all.
-    """
-    options: dict[str, Any] = {"sep": "\t", "na_values": ["n/a"], "keep_default_na": False, "quoting": csv.QUOTE_NONE}
-    kinds = {key: str for key, column in spec.columns.items() if column.is_text}
-    try:
-        if most:
-            with pd.read_csv(path, dtype=kinds, chunksize=CHUNK, **options) as chunks:
-                parts = [chunk.groupby(["target", "representation"], sort=False).head(most) for chunk in chunks]
-            table = pd.concat(parts).groupby(["target", "representation"], sort=False).head(most)
-        else:
-            table = pd.read_csv(path, dtype=kinds, **options)
-    except UNREADABLE as error:
-        raise DatasetError(f"{path.name} cannot be read as a tab-separated table ({error}). {REMEDY}") from error
-    texts = {key for key in table if len(table) and not pd.api.types.is_numeric_dtype(table[key])}
-    for key in spec.needed:
-        if key not in table or (key in texts and not spec.columns[key].is_text):
-            raise DatasetError(f"{path.name} has no column {key}, or text in it for numbers. {REMEDY}")
-    return table
-
-
 def make_grid(
     frame: pd.DataFrame,
     columns: Iterable[Column],
@@ -247,18 +218,17 @@ def score_label(score: object) -> str:
 
 def targets_of(frame: pd.DataFrame) -> list[str]:
     """Targets in the order of the table."""
-    return list(dict.fromkeys(frame["target"].astype(str))) if len(frame) else []
+    return list(dict.fromkeys(frame["target"].astype(str)))
 
 
 def own_rows(frame: pd.DataFrame, target: str) -> pd.DataFrame:
-    """Rows of a target; of a frame without rows and columns, none."""
-    return frame[frame["target"].astype(str) == target] if len(frame) else frame
+    """Rows of a target."""
+    return frame[frame["target"].astype(str) == target]
 
 
 def by_representation(frame: pd.DataFrame, target: str) -> dict[str, pd.DataFrame]:
     """Rows of a target by representation, in the order of the table."""
-    rows = own_rows(frame, target)
-    return {str(name): part for name, part in rows.groupby("representation", sort=False)} if len(rows) else {}
+    return {str(name): part for name, part in own_rows(frame, target).groupby("representation", sort=False)}
 
 
 def square(part: pd.DataFrame, first: str, second: str, value: str) -> tuple[list[str], np.ndarray]:
