@@ -23,14 +23,19 @@ from fcpower_bids.cohort.feature_choice import differences
 from fcpower_bids.cohort.inclusion import (
     CAUTION,
     NO_SESSION,
+    SOUND,
     UNUSABLE,
     Connectome,
+    Exclusion,
     Quality,
+    Run,
     name_some,
     read_quality,
 )
 from fcpower_bids.cohort.people import Source, load_people, tables_of
 from fcpower_bids.cohort.recordings import describe_nothing_left, selected
+from fcpower_bids.cohort.scans import group_scans, run_weights, tabulate_scans
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome import spectral_power
 from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.core.probe import predict_from_arrays
@@ -160,9 +165,9 @@ def predict_scans(
     facts = model.facts
     refuse_without_skill(facts)  # earlier versions wrote such models
     scans, outside = _choose(facts, output_dir)
-    sessions = [(scan.participant, scan.session) for scan in scans]
+    sessions = [(runs[0].participant, runs[0].session) for runs in scans]
     people = read_people(output_dir, phenotypes, sessions, missing_values=facts["MissingValues"])
-    attempts = [_attempt(scan, model, output_dir, people) for scan in scans]
+    attempts = [row for runs in scans for row in _attempt(runs, model, output_dir, people)]
     rows = sorted([*attempts, *outside], key=lambda row: str(row["scan"]))
     frame = pd.DataFrame(rows, columns=list(PREDICTED.columns))
     name = path.name.removesuffix("_model")
@@ -183,8 +188,8 @@ def predict_scans(
     return Predictions(frame, target, facts, broken, coverage, of_another)
 
 
-def _choose(facts: Mapping[str, Any], output_dir: Path) -> tuple[list[Connectome], list[dict[str, Any]]]:
-    """Connectomes for the model, and a row for each recording that does not take part."""
+def _choose(facts: Mapping[str, Any], output_dir: Path) -> tuple[list[list[Connectome]], list[dict[str, Any]]]:
+    """Connectomes for the model, those of the runs of a scan together; a row of each that does not take part."""
     door, atlases = selected(output_dir), facts["Preprocessing"]["atlas"]
     fitting = [scan for scan in door.connectomes if scan.atlas_name in atlases]
     if door.connectomes and not fitting:
@@ -199,43 +204,79 @@ def _choose(facts: Mapping[str, Any], output_dir: Path) -> tuple[list[Connectome
     ]
     if not fitting and not rows:
         raise DatasetError(describe_nothing_left((), output_dir))
-    return fitting, rows
+    scans: dict[tuple[str, str], list[Connectome]] = {}
+    for connectome in fitting:
+        scans.setdefault((connectome.participant, connectome.session), []).append(connectome)
+    return list(scans.values()), rows
 
 
 def _refused(scan: str, person: str, session: str, reason: str, state: str = REFUSED) -> dict[str, Any]:
     return {"scan": scan, "participant_id": person, "session": session, "state": state, "reason": reason}
 
 
-def _attempt(scan: Connectome, model: FinalModel, output_dir: Path, people: Known) -> dict[str, Any]:
-    """Predict one scan: its row; what is wrong with it is no business of the others."""
-    name, facts = scan.beside(CONNECTIVITY).stem.removesuffix("_relmat"), model.facts
-    row: dict[str, Any] = {}
-    whose = name, scan.participant, scan.session
+def _attempt(runs: Sequence[Connectome], model: FinalModel, output_dir: Path, people: Known) -> list[dict[str, Any]]:
+    """Predict one scan, its runs put end to end: its row, and one of each run that cannot be used."""
+    person, session = runs[0].participant, runs[0].session
+    names = [run.beside(CONNECTIVITY).stem.removesuffix("_relmat") for run in runs]
+    rows, read, facts = list[dict[str, Any]](), list[tuple[Run, FloatArray]](), list[dict[str, Any]]()
+
+    def failed(name: str, error: Exception) -> dict[str, Any]:
+        if isinstance(error, (FcPowerError, OSError)):
+            return _refused(name, person, session, str(error))
+        return _refused(name, person, session, explain(error, output_dir, f"predict_{name}"), BROKEN)
+
+    for name, run in zip(names, runs, strict=True):
+        known: dict[str, Any] = {}
+        try:
+            quality = read_quality(run)
+            known |= {"sha256": known_digest(run.path), "cautions": quality.cautions}
+            grave, known["differences"] = differences(run, model.facts["Preprocessing"])
+            if grave:
+                raise RecordingError(
+                    f"It was made otherwise than the scans of the model: {'; '.join(grave)}. Run the participant level "
+                    "as for the model."
+                )
+            if quality.fault:
+                raise RecordingError(f"{quality.fault[0].upper()}{quality.fault[1:]}.")
+            matrix, parcels = read_connectome(run.path)
+            telling = telling_edges(matrix, parcels, model.facts["Parcels"])
+            known["seen"] = scan_digest(model.facts["Salt"], telling) in model.facts["TrainingScans"]
+        except Exception as error:  # what is wrong with it is no business of the others
+            rows.append(_known_of([known]) | failed(name, error))
+        else:
+            read.append((Run(run, quality, len(read)), matrix))
+            facts.append(known | {"parts": name.split("_")})
+    if not read:
+        return rows
+    row = _known_of(facts)
+    name = "_".join(part for part in facts[0]["parts"] if all(part in known["parts"] for known in facts))
+    seen = any(known["seen"] for known in facts)
     try:
-        row["sha256"] = known_digest(scan.path)
-        quality = read_quality(scan)
-        if quality.cautions is not None:
-            row |= {"quality": quality.verdict, "cautions": " ".join(quality.cautions)}
-        grave, named = differences(scan, facts["Preprocessing"])
-        if grave:
-            raise RecordingError(
-                f"It was made otherwise than the scans of the model: {'; '.join(grave)}. Run the participant level as "
-                "for the model."
-            )
-        if quality.fault:
-            raise RecordingError(f"{quality.fault[0].upper()}{quality.fault[1:]}.")
-        matrix, parcels = read_connectome(scan.path)
-        seen = scan_digest(facts["Salt"], telling_edges(matrix, parcels, facts["Parcels"])) in facts["TrainingScans"]
-        age = people["age"].get((scan.participant, scan.session), math.nan)
+        scans = group_scans([run for run, _ in read], left_out := list[Exclusion]())
+        if left_out:
+            raise RecordingError(f"{left_out[0].reason[0].upper()}{left_out[0].reason[1:]}.")
+        whole = tabulate_scans(scans).iloc[0]
+        quality = Quality(whole["seconds"], whole["volumes"], whole["mean_fd"], whole["degrees_of_freedom"])
+        matrix = np.tensordot(run_weights(scans[0]), [matrix for _, matrix in read], 1)
+        age = people["age"].get((person, session), math.nan)
         applied, warnings = apply_model(model, matrix, parcels, quality, age, seen)
-    except (FcPowerError, OSError) as error:
-        return row | _refused(*whose, str(error))
     except Exception as error:
-        return row | _refused(*whose, explain(error, output_dir, f"predict_{name}"), BROKEN)
-    row |= _refused(*whose, "", DONE) | applied
+        return [*rows, row | failed(name, error)]
+    row |= _refused(name, person, session, "", DONE) | applied
     row |= {"warning": f"Treat with caution: {'; '.join(warnings)}." if warnings else "", "inside_range": not warnings}
-    row |= {"in_training": seen, "differences": "; ".join(named)}
-    return row | {"minutes": quality.seconds / 60, "mean_fd": quality.mean_fd}
+    row |= {"in_training": seen, "minutes": quality.seconds / 60, "mean_fd": quality.mean_fd}
+    return [*rows, row]
+
+
+def _known_of(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What is known of the runs of a scan before it is predicted, as cells of its row."""
+    row = {"sha256": " ".join(known["sha256"] for known in runs if "sha256" in known)}
+    row["differences"] = "; ".join(dict.fromkeys(text for known in runs for text in known.get("differences", ())))
+    measured = [known["cautions"] for known in runs if known.get("cautions") is not None]
+    if measured:
+        cautions = dict.fromkeys(sentence for sentences in measured for sentence in sentences)
+        row |= {"quality": CAUTION if cautions else SOUND, "cautions": " ".join(cautions)}
+    return row
 
 
 # --- What is known of the people ------------------------------------------------------------------------------------

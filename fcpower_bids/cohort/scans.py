@@ -267,8 +267,16 @@ def assemble_edges(
 def combine_edges(scan: Scan, edges: Edges) -> np.ndarray:
     """Edges of a scan (P (P - 1) / 2,), of its z-scored runs put end to end. Raises DatasetError."""
     rows = edges.array[[run.place for run in scan]]
+    return rows[0] if len(scan) == 1 else np.asarray(run_weights(scan) @ rows)
+
+
+def run_weights(scan: Scan) -> NDArray[np.float64]:
+    """Return the weights (runs,) with which FC of z-scored runs add up to that of all, put end to end.
+
+    Raises DatasetError.
+    """
     if len(scan) == 1:
-        return rows[0]
+        return np.ones(1)
     # Other programs may not state volumes: seconds are taken.
     volumes, seconds = (np.array([getattr(run.quality, name) for run in scan]) for name in ("volumes", "seconds"))
     weights = seconds if np.isnan(volumes).any() else volumes - 1
@@ -278,7 +286,7 @@ def combine_edges(scan: Scan, edges: Edges) -> np.ndarray:
             "participant level again, state minutes in the list of another program's files, or choose with "
             "--bids-filter-file."
         )
-    return np.asarray(weights @ rows / weights.sum())
+    return weights / weights.sum()
 
 
 # --- Embeddings, series and parcels ---------------------------------------------------------------------------------

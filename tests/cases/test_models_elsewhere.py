@@ -7,7 +7,10 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
+from fcpower_bids.clinic.fit import load_model
+from fcpower_bids.core.probe import predict_from_arrays
 from fcpower_bids.workflows.group import complete_cohort, load_series_encoder, open_cohort
 from tests.cases.cohorts import QUICK, run, table, write_series, write_table
 from tests.cases.test_crossings import PEOPLE, PREDICT, SCORE, cohort, group, models, predictions
@@ -34,10 +37,43 @@ def test_a_run_that_was_left_out_is_no_training_scan(volumes, limit, tmp_path):
     with_second_runs(cohort(tmp_path), volumes=volumes, mean_fd=(0.1, 0.5))
     assert group(tmp_path, "--targets", "score", "--save-models", *limit).code == 0
     (model,) = models(tmp_path)
-    rows = predictions(tmp_path, model)
-    trained = rows["scan"].str.contains("run-1")
-    assert rows["in_training"].tolist() == trained.tolist()
-    assert trained.sum() == len(PEOPLE)
+    assert predictions(tmp_path, model)["in_training"].tolist() == [True] * len(PEOPLE)
+    (tmp_path / "out" / "exclude.tsv").write_text("participant_id\trun\n" + "".join(f"{who}\t1\n" for who in PEOPLE))
+    assert run("predict", model, tmp_path / "out").code == 4, "what is rejected has a row, too"
+    rows = pd.read_csv(tmp_path / "out" / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv", sep="\t")
+    rows = rows.query("state == 'predicted'")
+    assert rows["scan"].str.contains("run-2").all()
+    assert rows["in_training"].tolist() == [False] * len(PEOPLE)
+
+
+@pytest.mark.parametrize("kind", ["two runs", "two runs of two lengths", "one run cannot be used"])
+def test_the_runs_of_a_scan_are_predicted_as_one(kind, tmp_path):
+    """As the model was fitted: from the correlations of the z-scored runs, put end to end."""
+    assert group(cohort(tmp_path / "train"), "--targets", "score", "--save-models").code == 0
+    (model,) = models(tmp_path / "train")
+    with_second_runs(cohort(tmp_path / "new"), volumes=60 if "lengths" in kind else 120, mean_fd=(0.1, 0.3))
+    assert group(tmp_path / "new", "--analyses", "check", quick=QUICK).code == 0
+    if kind == "one run cannot be used":
+        for path in (tmp_path / "new" / "out").rglob("*_run-2_*qc.tsv"):
+            path.write_text(path.read_text().replace("0.3", "much"))
+    assert run("predict", model, tmp_path / "new" / "out").code == (4 if "cannot" in kind else 0)
+    name = model.name.removesuffix("_model")
+    rows = pd.read_csv(tmp_path / "new" / "out" / "group" / "predicted" / f"{name}.tsv", sep="\t")
+    done = rows[rows["state"] == "predicted"].set_index("participant_id").loc[list(PEOPLE)]
+    lost = rows[rows["state"] != "predicted"]
+    assert lost["scan"].str.contains("run-2").tolist() == [True] * (len(PEOPLE) if "cannot" in kind else 0)
+    assert done["scan"].str.contains("run-").all() == ("cannot" in kind)
+    facts, arrays = load_model(model).facts, load_model(model).arrays
+    edges = []
+    for who in PEOPLE:
+        runs = [np.load(tmp_path / "new" / f"{who}{end}.npy") for end in ("", "_run-2")[: 1 + ("two" in kind)]]
+        whole = np.concatenate([stats.zscore(series, ddof=1) for series in runs])
+        weights = sum(len(series) - 1 for series in runs)
+        edges.append((whole.T @ whole / weights)[np.triu_indices(6, 1)])
+        assert done.loc[who, "minutes"] == pytest.approx(sum(map(len, runs)) * 2 / 60)
+    wanted = predict_from_arrays(arrays, np.array(edges)).predicted[:, 0]
+    assert done["prediction"].to_numpy() == pytest.approx(wanted, abs=1e-9)
+    assert facts["NumberOfScans"] == len(PEOPLE)
 
 
 def test_models_that_are_not_made_and_predictions_that_are_replaced_are_named(tmp_path):
