@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
@@ -18,7 +17,14 @@ from scipy.special import bdtr
 from fcpower_bids.analyses.features import FC, FC_POWER
 from fcpower_bids.clinic.fit import FinalModel, load_model, refuse_without_skill, scan_digest, telling_edges
 from fcpower_bids.clinic.page import PREDICTED as DONE
-from fcpower_bids.clinic.page import SIGNIFICANT, ends_of, possible_classes, say_in_full, write_prediction_pages
+from fcpower_bids.clinic.page import (
+    SIGNIFICANT,
+    ends_of,
+    possible_classes,
+    say_in_full,
+    say_trust,
+    write_prediction_pages,
+)
 from fcpower_bids.cohort.feature_choice import differences
 from fcpower_bids.cohort.inclusion import (
     CAUTION,
@@ -38,7 +44,7 @@ from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError, Unfi
 from fcpower_bids.inputs.roots import people_tables
 from fcpower_bids.outputs.dataset import CONNECTIVITY
 from fcpower_bids.outputs.status import explain, group_alike
-from fcpower_bids.outputs.tables import plain, read_connectome, read_json, write_declared, write_json
+from fcpower_bids.outputs.tables import read_connectome, read_json, write_declared, write_json
 from fcpower_bids.records import PLACE
 from fcpower_bids.schema import TABLES
 from fcpower_bids.store import known_digest
@@ -60,15 +66,11 @@ Known = dict[str, dict[tuple[str, str], float]]
 # --- One scan -------------------------------------------------------------------------------------------------------
 
 
-UNMEASURED = Quality(math.nan, math.nan, math.nan, math.nan)
-"""Of a scan of which nothing but its connectome is known."""
-
-
 def apply_model(
     model: FinalModel,
     connectome: ArrayLike,
     parcels: Sequence[str],
-    quality: Quality = UNMEASURED,
+    quality: Quality,
     age: float = math.nan,
     seen: bool = False,
 ) -> tuple[dict[str, Any], list[str]]:
@@ -161,7 +163,7 @@ def predict_scans(
     refuse_without_skill(facts)  # earlier versions wrote such models
     scans, outside = _choose(facts, output_dir)
     sessions = [(scan.participant, scan.session) for scan in scans]
-    people = read_people(output_dir, phenotypes, sessions, missing_values=facts["MissingValues"])
+    people = read_people(output_dir, phenotypes, sessions, facts["Target"], facts["MissingValues"])
     attempts = [_attempt(scan, model, output_dir, people) for scan in scans]
     rows = sorted([*attempts, *outside], key=lambda row: str(row["scan"]))
     frame = pd.DataFrame(rows, columns=list(PREDICTED.columns))
@@ -170,11 +172,11 @@ def predict_scans(
     sidecar = target.with_suffix(".json")
     of_another = sidecar.is_file() and read_json(sidecar).get("Salt") != facts["Salt"]
     about = {key: value for key, value in facts.items() if key not in HIDDEN}
-    about = json.loads(json.dumps(plain({**PREDICTED.describe(), "Model": path.name, **about})))
-    coverage = _judge_coverage(frame, facts, output_dir, phenotypes)
+    coverage = _judge_coverage(frame, facts, people[KNOWN])
     write_declared(target, frame, PREDICTED)
     of_run = {COVERAGE: coverage, OF_PEOPLE: phenotypes.name if phenotypes else ""}
-    write_json(sidecar, about | {key: value for key, value in of_run.items() if value})
+    of_run = {key: value for key, value in of_run.items() if value}
+    write_json(sidecar, {**PREDICTED.describe(), "Model": path.name, **about, **of_run})
     broken = write_prediction_pages(output_dir, name, frame, facts)[1]
     for page in output_dir.glob(f"sub-*_{glob.escape(name)}.html"):  # of people who are not there any more
         person, _, of = page.stem.partition("_")
@@ -245,8 +247,8 @@ def read_people(
     output_dir: Path,
     phenotypes: Path | None,
     scans: Collection[tuple[str, str]],
-    target: str = "",
-    missing_values: Sequence[str] = (),
+    target: str,
+    missing_values: Sequence[str],
 ) -> Known:
     """Return ``age`` and the target at each scan (person, session), as far as known. Raises DatasetError."""
     known: Known = {"age": {}, KNOWN: {}}
@@ -278,14 +280,13 @@ def read_people(
 
 
 def _judge_coverage(
-    frame: pd.DataFrame, facts: Mapping[str, Any], output_dir: Path, phenotypes: Path | None
+    frame: pd.DataFrame, facts: Mapping[str, Any], values: Mapping[tuple[str, str], float]
 ) -> dict[str, Any]:
     """Hold the intervals of all rows against the values that the tables have; empty where there are none."""
     if facts["PositiveClass"] is not None or facts["Covariates"] or facts["CompositeOf"]:
         return {}
     rows = frame[(frame["state"] == DONE) & ~frame["in_training"].astype(str).str.lower().eq("true")]
     scans = list(zip(rows["participant_id"].astype(str), rows["session"].fillna(NO_SESSION).astype(str), strict=True))
-    values = read_people(output_dir, phenotypes, scans, facts["Target"], facts["MissingValues"])[KNOWN]
     known = pd.Series([values.get(scan, math.nan) for scan in scans], index=rows.index, dtype=float)
     rows = rows[known.notna()]
     if rows.empty:
@@ -312,13 +313,9 @@ def say_predictions(predictions: Predictions, say: Callable[[str], None]) -> Non
         noted += [(str(row.scan), note) for note in notes]
     for (scan, note), *others in group_alike(noted, itemgetter(1)):
         say(f"{f'{1 + len(others)} scans, the first is ' * bool(others)}{scan}: {note}")
-    interval, done = facts["Interval"], int((frame["state"] == DONE).sum())
-    if facts["PositiveClass"] is None:
-        say(
-            f"Intervals of +/-{interval['Radius']:.3g} hold for {interval['HoldsFor']}, in "
-            f"{100 * interval['NominalCoverage']:.0f} of 100 cases (measured on what was held out: "
-            f"{100 * interval['MeasuredCoverage']:.0f} of 100)."
-        )
+    done = int((frame["state"] == DONE).sum())
+    for sentence in say_trust(facts):
+        say(sentence)
     if coverage := predictions.coverage:
         known = f"{coverage['Known']} scans with a known {facts['Target']}"
         sentence = f"{coverage['Inside']} of {known} lie in their intervals"
