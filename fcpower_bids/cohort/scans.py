@@ -289,34 +289,39 @@ IDENTITY = ("sha256", "aux_sha256", "weights", "seed", "read", "protocol")
 no sha256."""
 
 
+OWN_ATLAS = "OfTheAtlasOfTheCohort"
 Embeddings = dict[str, NDArray[np.float64]]
 
 
-def read_embeddings(scans: Sequence[Scan]) -> tuple[Embeddings, list[Exclusion], list[str]]:
+def read_embeddings(
+    scans: Sequence[Scan],
+) -> tuple[Embeddings, dict[str, dict[str, Any]], list[Exclusion], list[str]]:
     """Read the embeddings of all encoders, averaged over the runs of a scan that have one. Raises DatasetError.
 
-    Returns vectors (n, d), who has none, and notes. Who was in the training of an encoder has none of it: what it
-    scores there is no score of new people.
+    Returns vectors (n, d), what the first sidecar of each says, who has none, and notes. Who was in the training of an
+    encoder has none of it: what it scores there is no score of new people.
     """
-    embeddings, rows, notes = Embeddings(), list[Exclusion](), list[str]()
+    embeddings, about, rows, notes = Embeddings(), dict[str, dict[str, Any]](), list[Exclusion](), list[str]()
     for label in sorted({label for scan in scans for run in scan for label in run.connectome.encoders}):
         vectors, states, first = list[NDArray[np.float64] | None](), dict[str, set[str]](), dict[str, Path]()
         for scan in scans:
             runs = [run.connectome for run in scan if label in run.connectome.encoders]
             vector, fault = _embed(runs, label)
-            paths = (connectome.embedding(label).with_suffix(".json") for connectome in runs)
-            about = {path: read_json(path) for path in paths if path.is_file()}
-            stated, whose = {str(facts.get(STATE, UNKNOWN)) for facts in about.values()}, scan[0].connectome
+            sidecars = {run: run.embedding(label).with_suffix(".json") for run in runs}
+            stated, whose = set[str](), scan[0].connectome
+            for run, path in ((run, path) for run, path in sidecars.items() if path.is_file()):
+                facts = read_json(path)
+                stated.add(str(facts.get(STATE, UNKNOWN)))
+                known = {key: facts.get(key) for key in IDENTITY} | {"of": facts.get("Atlas", {}).get("Name")}
+                if known["sha256"]:
+                    del known["weights"]  # the same weights may lie in different places
+                first.setdefault(repr(known), path)
+                about.setdefault(label, {**facts, OWN_ATLAS: dict(run.embeddings)[label] == run.atlas})
             if vector is not None or TRAINED in stated:
                 states.setdefault(whose.participant, set()).update(stated or {UNKNOWN})
             if vector is None:
                 rows.append(Exclusion(whose.participant, whose.session, EMBEDDING, f"no embedding '{label}'{fault}"))
             vectors.append(vector)
-            for path, facts in about.items():
-                known = {key: facts.get(key) for key in IDENTITY} | {"of": facts.get("Atlas", {}).get("Name")}
-                if known["sha256"]:
-                    del known["weights"]  # the same weights may lie in different places
-                first.setdefault(repr(known), path)
         for number, whose in enumerate(scan[0].connectome for scan in scans):
             if vectors[number] is not None and TRAINED in states[whose.participant]:  # by any of the person's scans
                 vectors[number] = None
@@ -335,7 +340,7 @@ def read_embeddings(scans: Sequence[Scan]) -> tuple[Embeddings, list[Exclusion],
             embeddings[label][:] = np.nan
             reason = f"the embedding '{label}' is the same for everyone, and left out"
             rows.append(Exclusion(NO_SESSION, NO_SESSION, EMBEDDING, reason))
-    return embeddings, rows, notes
+    return embeddings, about, rows, notes
 
 
 def describe_training(label: str, states: Mapping[str, set[str]]) -> Iterator[str]:
