@@ -424,19 +424,14 @@ def read_parcel_facts(output_dir: Path, connectome: Connectome, parcels: Sequenc
         unknown = f"The networks of the parcels are not known: {path.relative_to(output_dir)} is not there."
         return ParcelFacts(networks, notes=(unknown,) if {*networks} == {"n/a"} else ())
     fault = table_fault(path)
-    table = pd.DataFrame() if fault else read_table(path)
-    lacking = [name for name in ("name", "network") if name not in table]
-    words = [name for name in "xyz" if name in table and not pd.api.types.is_numeric_dtype(table[name])]
-    if not fault and lacking:
-        fault = f"has no column '{lacking[0]}'"
-    elif not fault and table["name"].duplicated().any():
-        fault = f"has the parcel {table['name'][table['name'].duplicated()].iloc[0]} twice"
-    elif not fault and words:
-        fault = f"holds words in its column {words[0]}"
-    if fault:
-        reason = fault.partition(":")[0]
-        raise DatasetError(f"The atlas table {path} {reason}. Remove it and run the participant level again.")
-    table = table.set_index(table["name"].astype(str)).reindex(list(parcels))
-    networks = tuple(table["network"].fillna("n/a").astype(str))
-    placed = {*"xyz"} <= set(table.columns) and not table["x"].isna().all()
-    return ParcelFacts(networks, table[list("xyz")].to_numpy(dtype=float) if placed else None)
+    try:
+        table = pd.DataFrame() if fault else read_table(path)
+        table = table.set_index(table["name"].astype(str)).reindex(list(parcels))
+        networks = tuple(table["network"].fillna("n/a").astype(str))
+        placed = {*"xyz"} <= set(table.columns) and not table["x"].isna().all()
+        return ParcelFacts(networks, table[list("xyz")].to_numpy(dtype=float) if placed else None)
+    except (KeyError, ValueError) as error:
+        reason = fault.partition(":")[0] if fault else f"cannot be used ({error})"
+        raise DatasetError(
+            f"The atlas table {path} {reason}. Remove it and run the participant level again."
+        ) from error
