@@ -118,8 +118,8 @@ def held_out_residuals(
     for fold, test in enumerate(study.divide(known)):
         train, scans = np.setdiff1d(known, test), np.flatnonzero(np.isin(person, test))
         values = (built(train) if callable(built) else built)[:, 0]
-        result = predict_from_arrays(fit(values, train), single[scans])
-        observed, predicted, similarity[scans] = values[person[scans]], result.predicted[:, 0], result.similarity
+        guesses, similarity[scans] = predict_from_arrays(fit(values, train), single[scans])
+        observed, predicted = values[person[scans]], guesses[:, 0]
         part = pd.DataFrame({"fold": str(fold), "person": person[scans], "predicted": predicted, "observed": observed})
         part = part.assign(residual=predicted - observed, guess=values[train].mean() - observed)
         part["observed_class"] = [pair[int(high)] if target.is_binary else None for high in observed > 0.5]

@@ -98,8 +98,10 @@ def apply_model(
     matrix = spectral_power(fc, float(facts["Alpha"])) if facts["Representation"] == FC_POWER else fc
     if np.ptp(matrix[np.triu_indices(len(fc), 1)]) == 0:
         raise Unfit("All correlations of the scan are equal, so it says nothing; check the series.")
-    result = predict_from_arrays(model.arrays, vectorise_edges(matrix, facts["Representation"] != FC)[None])
-    prediction, similarity = float(result.predicted[0, 0]), float(result.similarity[0])
+    predicted, likeness = predict_from_arrays(
+        model.arrays, vectorise_edges(matrix, facts["Representation"] != FC)[None]
+    )
+    prediction, similarity = float(predicted[0, 0]), float(likeness[0])
     low, high = ends_of(prediction, facts)
     row: dict[str, Any] = {"prediction": prediction, "low": low, "high": high, "similarity": similarity}
     row["classes"] = " or ".join(possible_classes(prediction, facts))
