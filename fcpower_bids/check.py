@@ -6,8 +6,7 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -69,24 +68,15 @@ FACTS = {
 }
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One row of ``check.tsv``; the attributes are its columns."""
-
-    check: str
-    level: str
-    n: int
-    value: float
-    finding: str
-    consequence: str
-    remedy: str
+Finding = Mapping[str, Any]
+"""A row of ``check.tsv``."""
 
 
 def find(check: str, level: str, n: int, value: float, words: str = "", /, **gaps: Any) -> Finding:
     """Put a finding into the words of ``data/report/check.yml``, those of its own name unless others are named."""
     texts = look_up("check", words or check)
     filled = (texts[part].format(n=n, value=value, **gaps) for part in ("finding", "consequence", "remedy"))
-    return Finding(check, level, int(n), float(value), *filled)
+    return dict(zip(CHECK.columns, (check, level, int(n), float(value), *filled), strict=True))
 
 
 def check_joins(cohort: Cohort) -> Iterator[Finding]:
@@ -249,8 +239,8 @@ def check_cohort(cohort: Cohort, settings: Settings) -> dict[str, Table]:
         people = list(dict.fromkeys(copied["participant_id"].astype(str)))
         findings.append(find("copied scans", ALARM, len(copied), 1.0, named=name_some(people)))
     findings += [*check_joins(cohort), *check_columns(cohort, settings)]
-    ranked = sorted(findings, key=lambda finding: (ALARM, LOOK, NOTE).index(finding.level))
-    frame = pd.DataFrame([asdict(finding) for finding in ranked], columns=list(CHECK.columns))
+    ranked = sorted(findings, key=lambda finding: (ALARM, LOOK, NOTE).index(finding["level"]))
+    frame = pd.DataFrame(ranked, columns=list(CHECK.columns))
     return {CHECK.name: Table(frame, CHECK, FACTS), CHECK_PAIRS.name: pairs}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from fcpower_bids.analyses.evaluate import evaluate, fold_scores
 from fcpower_bids.analyses.features import ALPHA_GRID, PowerFamily, Representation, combine_scans
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.core.alignment import AlignmentCurves, alignment_curves, kernel_and_derivative, quadratic_peak
+from fcpower_bids.core.alignment import NODES, AlignmentCurves, alignment_curves, kernel_and_derivative, quadratic_peak
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.nested import NestedResult
 from fcpower_bids.parallel import track
@@ -97,24 +97,22 @@ def _by_prediction(study: Study, grid: ExponentGrid) -> tuple[Rows, Rows, dict[s
 
 def _by_alignment(study: Study) -> tuple[Rows, Rows, dict[str, Any]]:
     curves, note = _align(study)
-    optimum, on_grid, truncation = curves.optimum(), curves.at(np.array(ALPHA_GRID)), curves.truncation()
+    optimum, on_grid = curves.optimum(), curves.at(np.array(ALPHA_GRID))
     curve: Rows = []
     rows: Rows = []
-    for i, j in np.ndindex(optimum.alpha.shape):
+    for i, j in np.ndindex(optimum["alpha"].shape):
         keys = _keys(study, "alignment", i, j)
         curve += [
             keys | {"alpha": alpha, "score": float(on_grid[a, i, j]), "inner_score": np.nan, "chosen": False}
             for a, alpha in enumerate(ALPHA_GRID)
         ]
-        row = keys | {"alpha": float(optimum.alpha[i, j]), "score": float(optimum.alignment[i, j])}
-        row |= {"score_at_star": float(optimum.alignment_at_star[i, j]), "slope": float(optimum.slope[i, j])}
-        rows.append(row | {"truncation": float(truncation[i, j]), "at_bound": bool(optimum.at_bound[i, j])})
+        rows.append(keys | {name: values[i, j].item() for name, values in optimum.items()})
     facts = {
         "Rule": (
             "Alignment of the correlation kernel with the target, training people alone, interpolated through "
             "Chebyshev nodes and maximised by Brent's method in every fold."
         ),
-        "Nodes": curves.nodes.tolist(),
+        "Nodes": NODES.tolist(),
         "DerivativeCheck": note,
         "QuadraticFit": _fits(study, np.array(ALPHA_GRID), on_grid),
     }
@@ -130,9 +128,9 @@ def _align(study: Study) -> tuple[AlignmentCurves, str]:
     family = PowerFamily(combine_scans(study.cohort, study.people.scans), study.settings, keep=True)
     spectra, size = family.spectra, masks.shape[1] * family.connectivity.shape[1] * 8
     if spectra is None or 4 * size > available_bytes():
-        return alignment_curves(family.kernel, masks, targets), "left out: the cohort is too large for memory"
-    pair = lru_cache(maxsize=1)(partial(kernel_and_derivative, *spectra))
-    curves = alignment_curves(lambda alpha: pair(alpha)[0], masks, targets, derivatives=lambda alpha: pair(alpha)[1])
+        curves = alignment_curves(lambda alpha: (family.kernel(alpha), None), masks, targets)
+        return curves, "left out: the cohort is too large for memory"
+    curves = alignment_curves(partial(kernel_and_derivative, *spectra), masks, targets)
     return curves, "closed form (the paper, Appendix D.4) at every optimum"
 
 

@@ -102,13 +102,13 @@ def compare_draws(
     people = np.concatenate([draw.person for draw in first])
     names, numbers = np.unique(people, return_inverse=True)
     mean = np.bincount(numbers, np.concatenate(differences)) / np.bincount(numbers)
-    spread = subject_bootstrap(mean, units_of(names, families), seed=seed)
+    low, high, draws = subject_bootstrap(mean, units_of(names, families), seed=seed)
     return {
         "mean_difference": float(by_draw.mean()),
         "sd_difference": float(by_draw.std(ddof=1)) if len(by_draw) > 1 else np.nan,
-        "ci_low": float(spread.low),
-        "ci_high": float(spread.high),
-        "p_greater": float((1 + (spread.draws <= 0).sum()) / (1 + len(spread.draws))),
+        "ci_low": float(low),
+        "ci_high": float(high),
+        "p_greater": float((1 + (draws <= 0).sum()) / (1 + len(draws))),
         "n_draws": len({frozenset(draw.person.tolist()) for draw in first}),
     }
 

@@ -241,8 +241,8 @@ def compare(
             differences = np.where(np.abs(differences) < ROUNDING, 0.0, differences)
             test = corrected_resampled_t(differences[some], n_train, [len(people) for people in tested], tested)
             row: dict[str, Any] = {"target": target.name, "representation": first, "reference": reference}
-            row |= {"score": score, **vars(test)}
-            row |= {"n_folds": len(differences), "n_skipped": test.n_skipped + int((~some).sum())}
+            row |= {"score": score, **test}
+            row |= {"n_folds": len(differences), "n_skipped": test["n_skipped"] + int((~some).sum())}
             row |= {"sd_difference": float(pd.Series(differences).std()), "folds_won": int((differences > 0).sum())}
             rows.append(row)
     return correct_within(pd.DataFrame(rows, columns=[*COMPARED, "sd_difference", "folds_won"]), ["target"])

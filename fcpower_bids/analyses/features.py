@@ -23,6 +23,7 @@ from fcpower_bids.records import Cohort
 from fcpower_bids.resources import available_bytes
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import TRANSFORMS, make_transform
+from fcpower_bids.transforms.fitted import FittedTransform
 from fcpower_bids.transforms.stateless import Transform
 
 Spectrum = tuple[FloatArray, FloatArray]
@@ -380,7 +381,7 @@ def build_representations(
     return map(build, names)
 
 
-def transform_features(transform: Transform, connectivity: AveragedEdges) -> FeatureSource:
+def transform_features(transform: Transform | FittedTransform, connectivity: AveragedEdges) -> FeatureSource:
     """Edges (n, E) of the transformed FC of every unit times sqrt(2), and its diagonal where that says something."""
     (n, n_edges), n_parcels = connectivity.shape, (1 + math.isqrt(1 + 8 * connectivity.shape[1])) // 2
     rows = np.empty((n, n_edges + n_parcels * transform.diagonal), precision(connectivity.shape))

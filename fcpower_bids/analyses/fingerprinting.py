@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import combinations
 from typing import Any
 
@@ -18,10 +19,9 @@ from fcpower_bids.core.identification import (
     Identification,
     compare_identification,
     identify,
-    identify_within,
     permutation_null,
 )
-from fcpower_bids.errors import NotInCohort
+from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.parallel import track
 from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.settings import Settings
@@ -117,8 +117,10 @@ def describe_sessions(
         # Among the people of the site too.
         within: dict[str, Any] = {"n_sites": 1 if sites is None else len(set(sites.tolist()))}
         within |= dict.fromkeys(("accuracy_within", "chance_within"), np.nan)
-        if sites is not None and (within_sites := identify_within(*scans, sites)) is not None:
-            within |= {"accuracy_within": within_sites.accuracy, "chance_within": within_sites.chance}
+        if sites is not None:
+            with suppress(Unfit):  # no site has two people with both sessions
+                found = identify(*scans, sites)
+                within |= {"accuracy_within": found.accuracy, "chance_within": found.chance}
         row = {"first_session": pair[0], "second_session": pair[1], **within}
         row |= {"n_people": len(set(identification.person.tolist())), "n_searches": len(identification.credit)}
         row |= {"accuracy_first_to_second": directions.get(pair, np.nan)}
@@ -136,12 +138,8 @@ def compare_pairs(
     """Compare every representation with those before it, search by search."""
     rows = []
     for earlier, later in combinations(identifications, 2):
-        test = compare_identification(
+        cells = compare_identification(
             identifications[later], identifications[earlier], seed=settings.method.random_seed, families=families
         )
-        row = {"representation": later, "reference": earlier, "difference": test.difference}
-        row |= {"ci_low": float(test.bootstrap.low), "ci_high": float(test.bootstrap.high)}
-        row |= {"n_searches": test.n_searches, "only_representation": test.only_first}
-        row |= {"only_reference": test.only_second, "p_people": test.p_people, "p_mcnemar": test.p_mcnemar}
-        rows.append(row)
+        rows.append({"representation": later, "reference": earlier} | cells)
     return rows

@@ -195,10 +195,10 @@ def tabulate_reliability(study: Study, results: Results) -> dict[str, Table]:
     for name in (label for label in halves[0] if label in results) if len(halves) > 1 else ():
         for j in range(len(study.targets)):
             first, second = (predictions_by_repeat(study, half[name], j) for half in halves)
-            agreement, r = split_half_reliability(first, second), of_all.get((study.targets[j].name, name), np.nan)
-            row = {"target": study.targets[j].name, "representation": name, "rho": agreement.mean}
-            row |= {"rho_sd": agreement.sd, "reliability": agreement.full, "r": r}
-            rows.append(row | {"ceiling": disattenuated_ceiling(r, agreement.mean)})
+            rho, sd, reliability = split_half_reliability(first, second)
+            row = {"target": study.targets[j].name, "representation": name, "rho": rho, "rho_sd": sd}
+            row |= {"reliability": reliability, "r": (r := of_all.get((study.targets[j].name, name), np.nan))}
+            rows.append(row | {"ceiling": disattenuated_ceiling(r, rho)})
     return tabulate(facts, reliability=rows)
 
 

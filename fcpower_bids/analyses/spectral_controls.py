@@ -44,7 +44,7 @@ from fcpower_bids.parallel import track
 from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.resources import available_bytes
 from fcpower_bids.settings import Settings
-from fcpower_bids.transforms.stateless import Cholesky, LogCholesky
+from fcpower_bids.transforms.connectomes import recording_transform
 
 Filter = Callable[[FloatArray, float], FloatArray]
 """From eigenvalues (P,) in descending order and the tolerance to weights (P,); a mode of weight 0 is left out."""
@@ -341,7 +341,7 @@ def squared_distances(metric: str, family: PowerFamily, settings: Settings) -> F
     else:
         images = map(family.connectivity.connectome, range(n))
         if metric != "euclidean":
-            factor = (Cholesky if metric == "cholesky" else LogCholesky)(**remedy)
+            factor = recording_transform(metric, remedy)
             images = (factor.transform([image])[0] for image in images)
     weighted = "cholesky" not in metric  # a triangular factor has each entry once
     for unit, matrix in enumerate(track(images, f"{metric} distances", settings, n)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import math
@@ -25,7 +24,7 @@ from fcpower_bids.analyses.prediction import SUMMARY
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.analyses.targets import join_target_builders
 from fcpower_bids.clinic.page import SIGNIFICANT, say_in_full, was_tested
-from fcpower_bids.cohort.feature_choice import choose_connectomes, gather_preprocessing
+from fcpower_bids.cohort.feature_choice import gather_preprocessing
 from fcpower_bids.cohort.recordings import selected_of
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.krr import LAST_DECADE, decades
@@ -54,7 +53,7 @@ class FinalModel(NamedTuple):
 
     arrays: ModelArrays
     facts: dict[str, Any]
-    scans: frozenset[tuple[str, str]] = frozenset()  # person and session of those it was fitted on; no file has them
+    paths: frozenset[Path] = frozenset()  # the connectomes that it was fitted on; no file has them
 
 
 # --- Intervals ------------------------------------------------------------------------------------------------------
@@ -119,8 +118,8 @@ def held_out_residuals(
     for fold, test in enumerate(study.divide(known)):
         train, scans = np.setdiff1d(known, test), np.flatnonzero(np.isin(person, test))
         values = (built(train) if callable(built) else built)[:, 0]
-        result = predict_from_arrays(fit(values, train), single[scans])
-        observed, predicted, similarity[scans] = values[person[scans]], result.predicted[:, 0], result.similarity
+        guesses, similarity[scans] = predict_from_arrays(fit(values, train), single[scans])
+        observed, predicted = values[person[scans]], guesses[:, 0]
         part = pd.DataFrame({"fold": str(fold), "person": person[scans], "predicted": predicted, "observed": observed})
         part = part.assign(residual=predicted - observed, guess=values[train].mean() - observed)
         part["observed_class"] = [pair[int(high)] if target.is_binary else None for high in observed > 0.5]
@@ -148,7 +147,9 @@ def tested_at_group_level(results: Path, target: str, representation: str) -> di
     within = row["ranked_by"] == WITHIN_MEAN  # of sites that are held out, as the p is
     facts |= {"OverPeople": row[f"{score}_{WITHIN_MEAN if within else POOLED_MEAN}"], "WithinSites": within}
     added = find_added(read_table(baselines), target, representation) if baselines.is_file() else None
-    return facts if added is None else facts | {"Added": dataclasses.asdict(added)}
+    if added is None:
+        return facts
+    return facts | {"Beside": added.clause("the connectome"), "Adds": None if math.isnan(added.p) else added.adds}
 
 
 def judge_skill(tested: Mapping[str, Any], residuals: pd.DataFrame, score: str) -> dict[str, Any]:
@@ -214,8 +215,7 @@ def fit_final_model(
     facts["Skill"] = judge_skill(tested, residuals, main_score(study.targets[0]))
     if len(rows) >= FEWEST_SHOWN:  # mean and SD over scans, rounded to the numbers of many
         facts["Similarity"] = [float(f"{value:.4g}") for value in (similarity.mean(), similarity.std(ddof=1))]
-    used = cohort.scans.iloc[rows][["participant_id", "session"]].astype(str).itertuples(index=False, name=None)
-    return FinalModel(arrays, facts, frozenset(used))
+    return FinalModel(arrays, facts, frozenset(path for row in rows if cohort.paths for path in cohort.paths[row]))
 
 
 def _describe(study: Study, known: NDArray[np.intp], rows: Rows) -> dict[str, Any]:
@@ -236,7 +236,6 @@ def _describe(study: Study, known: NDArray[np.intp], rows: Rows) -> dict[str, An
         "NegativeClass": negative_class(study),
         "CompositeOf": list(study.settings.group.composites.get(target.name, ())),
         "Covariates": list(study.preset.covariates),
-        "Meaning": "residual after the covariates" if study.preset.covariates else "the target itself",
         "Representation": representation,
         "Alpha": study.settings.method.alpha if representation == FC_POWER else 1.0,
         "Kernel": study.settings.group.kernel,
@@ -266,7 +265,7 @@ def _outwards(low: float, high: float) -> tuple[float, float]:
     return round((math.ceil(low / step) - 1) * step, 10), round((math.floor(high / step) + 1) * step, 10)
 
 
-FORMAT = "fcpower_bids model 10"
+FORMAT = "fcpower_bids model 11"
 CARD, WEIGHTS = "model.json", "weights.npz"
 RECOGNISED_BY, DECIMALS = 48, 2
 """Edges that identify scans: so many, with so few decimals, that no rounding of another machine changes them."""
@@ -376,14 +375,7 @@ def write_model(
             shutil.rmtree(path)
             say(f"{path}: the model of earlier data is removed, as none can be made now.", settings)
         raise
-    of_atlas = settings.changed(atlas=(cohort.atlas,))
-    chosen, _ = choose_connectomes(selected_of(settings).connectomes, of_atlas)
-    paths = {path for of_scan in cohort.paths for path in of_scan}  # runs of a scan may be left out
-    used = [
-        connectome
-        for connectome in chosen
-        if connectome.path in paths and (connectome.participant, connectome.session) in model.scans
-    ]
+    used = [connectome for connectome in selected_of(settings).connectomes if connectome.path in model.paths]
     # The salt keeps digests of different models apart, and is the same when a model is made again.
     salt = hashlib.sha256(model.arrays["weights"].tobytes()).hexdigest()[:16]
     facts = {

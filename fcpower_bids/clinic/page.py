@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from fcpower_bids.analyses.baselines import FEWEST_PERMUTATIONS, Added
+from fcpower_bids.analyses.baselines import FEWEST_PERMUTATIONS
 from fcpower_bids.outputs.dataset import parse_name
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.reports.page import listed, render_page, show_number, write_page
@@ -32,7 +32,8 @@ def write_prediction_pages(
     about: dict[str, Any] = {"card": card_of(facts, model), "target": facts["Target"]}
     about |= {"trust": say_trust(facts), "limits": say_limits(facts)}
     pages, broken = [], []
-    frame = frame.fillna(dict.fromkeys(("warning", "reason", "differences", "classes"), ""))
+    words = {name: frame[name].astype(object).fillna("") for name in ("warning", "reason", "differences", "classes")}
+    frame = frame.assign(**words)
     for person, rows in frame.groupby("participant_id", sort=True):
         try:
             text = render_page(
@@ -138,16 +139,16 @@ def say_evidence(skill: Mapping[str, Any]) -> str:
     score = "AUC" if skill["Score"] == "auc" else "r"
     people = "people within sites that were held out" if skill.get("WithinSites") else "held-out people"
     parts = [f"p {skill['P']:.2g}, {score} {skill['OverPeople']:.2f} over {people}"] if was_tested(skill) else []
-    if "Added" in skill:
-        parts.append(f"{score} beside what is known: {_added(skill).clause('the connectome')}")
+    if "Beside" in skill:
+        parts.append(f"{score} beside what is known: {skill['Beside']}")
     return "; ".join([*parts, f"error {skill['Error']:.3g}, that of the guess {skill['ErrorOfGuess']:.3g}"])
 
 
 def say_added(skill: Mapping[str, Any]) -> list[str]:
     """A sentence where the connectome adds nothing to what is known without a scan; none where that was not tested."""
-    if "Added" not in skill or _added(skill).adds or _added(skill).p != _added(skill).p:
+    if skill.get("Adds") is not False:
         return []
-    return [f"To what is known anyway the connectome adds nothing that was shown: {_added(skill).clause('it')}."]
+    return [f"To what is known anyway the connectome adds nothing that was shown: {skill['Beside']}."]
 
 
 def say_trust(facts: Mapping[str, Any]) -> list[str]:
@@ -181,11 +182,6 @@ def say_limits(facts: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
-def _added(skill: Mapping[str, Any]) -> Added:
-    facts: dict[str, Any] = dict(skill["Added"])
-    return Added(**{**facts, "p": math.nan if facts["p"] is None else facts["p"]})
-
-
 def say_in_full(facts: Mapping[str, Any]) -> str:
     """The sentence with its numbers, without a full stop."""
     return f"{say_skill(facts).removesuffix('.')} ({say_evidence(facts['Skill'])})"
@@ -210,15 +206,17 @@ def fitting(value: float, width: float) -> str:
 
 
 def _named(facts: Mapping[str, Any]) -> str:
-    """The target, what it was cut from and what was taken off it, without which the number would be misread."""
-    return say_cut(facts) + (f", without what goes with {listed(facts['Covariates'])}" if facts["Covariates"] else "")
+    """The target, what it was cut from (``old (1.0: age of 40 or more)``) and what was taken off it.
 
-
-def say_cut(facts: Mapping[str, Any]) -> str:
-    """The target, and where it is a number that was cut, what its class is: ``old (1.0: age of 40 or more)``."""
-    cut = "CutColumn" in facts
-    classes = f" ({facts['PositiveClass']}: {facts['CutColumn']} of {facts['CutAt']:g} or more)" if cut else ""
-    return f"{facts['Target']}{classes}"
+    Without these the number would be misread.
+    """
+    cut = (
+        f" ({facts['PositiveClass']}: {facts['CutColumn']} of {facts['CutAt']:g} or more)"
+        if "CutColumn" in facts
+        else ""
+    )
+    off = f", without what goes with {listed(facts['Covariates'])}" if facts["Covariates"] else ""
+    return f"{facts['Target']}{cut}{off}"
 
 
 def card_of(facts: Mapping[str, Any], model: str) -> tuple[tuple[str, str], ...]:
@@ -226,7 +224,7 @@ def card_of(facts: Mapping[str, Any], model: str) -> tuple[tuple[str, str], ...]
     made = facts["Preprocessing"]
     return (
         ("Model", model),
-        *([("Target", say_cut(facts))] if "CutColumn" in facts else []),
+        ("Target", _named(facts)),
         ("Skill", f"{say_in_full(facts)}."),
         ("Predicted from", f"{facts['Representation']}, alpha {facts['Alpha']:g}, {len(facts['Parcels'])} parcels"),
         ("Trained on", f"{facts['NumberOfPeople']} people, {facts['NumberOfScans']} scans"),

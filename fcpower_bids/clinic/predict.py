@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
@@ -18,7 +17,14 @@ from scipy.special import bdtr
 from fcpower_bids.analyses.features import FC, FC_POWER
 from fcpower_bids.clinic.fit import FinalModel, load_model, refuse_without_skill, scan_digest, telling_edges
 from fcpower_bids.clinic.page import PREDICTED as DONE
-from fcpower_bids.clinic.page import SIGNIFICANT, ends_of, possible_classes, say_in_full, write_prediction_pages
+from fcpower_bids.clinic.page import (
+    SIGNIFICANT,
+    ends_of,
+    possible_classes,
+    say_in_full,
+    say_trust,
+    write_prediction_pages,
+)
 from fcpower_bids.cohort.feature_choice import differences
 from fcpower_bids.cohort.inclusion import (
     CAUTION,
@@ -43,7 +49,7 @@ from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError, Unfi
 from fcpower_bids.inputs.roots import people_tables
 from fcpower_bids.outputs.dataset import CONNECTIVITY
 from fcpower_bids.outputs.status import explain, group_alike
-from fcpower_bids.outputs.tables import plain, read_connectome, read_json, write_json, write_table
+from fcpower_bids.outputs.tables import read_connectome, read_json, write_json, write_table
 from fcpower_bids.records import PLACE
 from fcpower_bids.schema import TABLES
 from fcpower_bids.store import known_digest
@@ -65,15 +71,11 @@ Known = dict[str, dict[tuple[str, str], float]]
 # --- One scan -------------------------------------------------------------------------------------------------------
 
 
-UNMEASURED = Quality(math.nan, math.nan, math.nan, math.nan)
-"""Of a scan of which nothing but its connectome is known."""
-
-
 def apply_model(
     model: FinalModel,
     connectome: ArrayLike,
     parcels: Sequence[str],
-    quality: Quality = UNMEASURED,
+    quality: Quality,
     age: float = math.nan,
     seen: bool = False,
 ) -> tuple[dict[str, Any], list[str]]:
@@ -101,8 +103,10 @@ def apply_model(
     matrix = spectral_power(fc, float(facts["Alpha"])) if facts["Representation"] == FC_POWER else fc
     if np.ptp(matrix[np.triu_indices(len(fc), 1)]) == 0:
         raise Unfit("All correlations of the scan are equal, so it says nothing; check the series.")
-    result = predict_from_arrays(model.arrays, vectorise_edges(matrix, facts["Representation"] != FC)[None])
-    prediction, similarity = float(result.predicted[0, 0]), float(result.similarity[0])
+    predicted, likeness = predict_from_arrays(
+        model.arrays, vectorise_edges(matrix, facts["Representation"] != FC)[None]
+    )
+    prediction, similarity = float(predicted[0, 0]), float(likeness[0])
     low, high = ends_of(prediction, facts)
     row: dict[str, Any] = {"prediction": prediction, "low": low, "high": high, "similarity": similarity}
     row["classes"] = " or ".join(possible_classes(prediction, facts))
@@ -166,7 +170,7 @@ def predict_scans(
     refuse_without_skill(facts)  # earlier versions wrote such models
     scans, outside = _choose(facts, output_dir)
     sessions = [(runs[0].participant, runs[0].session) for runs in scans]
-    people = read_people(output_dir, phenotypes, sessions, missing_values=facts["MissingValues"])
+    people = read_people(output_dir, phenotypes, sessions, facts["Target"], facts["MissingValues"])
     attempts = [row for runs in scans for row in _attempt(runs, model, output_dir, people)]
     rows = sorted([*attempts, *outside], key=lambda row: str(row["scan"]))
     frame = pd.DataFrame(rows, columns=list(PREDICTED.columns))
@@ -175,11 +179,11 @@ def predict_scans(
     sidecar = target.with_suffix(".json")
     of_another = sidecar.is_file() and read_json(sidecar).get("Salt") != facts["Salt"]
     about = {key: value for key, value in facts.items() if key not in HIDDEN}
-    about = json.loads(json.dumps(plain({**PREDICTED.describe(), "Model": path.name, **about})))
-    coverage = _judge_coverage(frame, facts, output_dir, phenotypes)
+    coverage = _judge_coverage(frame, facts, people[KNOWN])
     write_table(target, frame, PREDICTED)
     of_run = {COVERAGE: coverage, OF_PEOPLE: phenotypes.name if phenotypes else ""}
-    write_json(sidecar, about | {key: value for key, value in of_run.items() if value})
+    of_run = {key: value for key, value in of_run.items() if value}
+    write_json(sidecar, {**PREDICTED.describe(), "Model": path.name, **about, **of_run})
     broken = write_prediction_pages(output_dir, name, frame, facts)[1]
     for page in output_dir.glob(f"sub-*_{glob.escape(name)}.html"):  # of people who are not there any more
         person, _, of = page.stem.partition("_")
@@ -286,8 +290,8 @@ def read_people(
     output_dir: Path,
     phenotypes: Path | None,
     scans: Collection[tuple[str, str]],
-    target: str = "",
-    missing_values: Sequence[str] = (),
+    target: str,
+    missing_values: Sequence[str],
 ) -> Known:
     """Return ``age`` and the target at each scan (person, session), as far as known. Raises DatasetError."""
     known: Known = {"age": {}, KNOWN: {}}
@@ -319,14 +323,13 @@ def read_people(
 
 
 def _judge_coverage(
-    frame: pd.DataFrame, facts: Mapping[str, Any], output_dir: Path, phenotypes: Path | None
+    frame: pd.DataFrame, facts: Mapping[str, Any], values: Mapping[tuple[str, str], float]
 ) -> dict[str, Any]:
     """Hold the intervals of all rows against the values that the tables have; empty where there are none."""
     if facts["PositiveClass"] is not None or facts["Covariates"] or facts["CompositeOf"]:
         return {}
     rows = frame[(frame["state"] == DONE) & ~frame["in_training"].astype(str).str.lower().eq("true")]
     scans = list(zip(rows["participant_id"].astype(str), rows["session"].fillna(NO_SESSION).astype(str), strict=True))
-    values = read_people(output_dir, phenotypes, scans, facts["Target"], facts["MissingValues"])[KNOWN]
     known = pd.Series([values.get(scan, math.nan) for scan in scans], index=rows.index, dtype=float)
     rows = rows[known.notna()]
     if rows.empty:
@@ -353,13 +356,9 @@ def say_predictions(predictions: Predictions, say: Callable[[str], None]) -> Non
         noted += [(str(row.scan), note) for note in notes]
     for (scan, note), *others in group_alike(noted, itemgetter(1)):
         say(f"{f'{1 + len(others)} scans, the first is ' * bool(others)}{scan}: {note}")
-    interval, done = facts["Interval"], int((frame["state"] == DONE).sum())
-    if facts["PositiveClass"] is None:
-        say(
-            f"Intervals of +/-{interval['Radius']:.3g} hold for {interval['HoldsFor']}, in "
-            f"{100 * interval['NominalCoverage']:.0f} of 100 cases (measured on what was held out: "
-            f"{100 * interval['MeasuredCoverage']:.0f} of 100)."
-        )
+    done = int((frame["state"] == DONE).sum())
+    for sentence in say_trust(facts):
+        say(sentence)
     if coverage := predictions.coverage:
         known = f"{coverage['Known']} scans with a known {facts['Target']}"
         sentence = f"{coverage['Inside']} of {known} lie in their intervals"

@@ -101,7 +101,7 @@ def load_cohort(settings: Settings) -> Cohort:
     columns = resolve_columns(phenotypes, people, settings.group)
     folds, about_folds = load_folds(settings.group, people)
     facts = read_parcel_facts(chosen[0].root, chosen[0], parcels)
-    embeddings, without_embedding, about_embeddings = read_embeddings(scans)
+    embeddings, embedding_facts, without_embedding, about_embeddings = read_embeddings(scans)
     series, about_series = series_of(scans, parcels)
     rows += without_embedding
     # People with scans but without phenotypes, and the other way round.
@@ -136,6 +136,7 @@ def load_cohort(settings: Settings) -> Cohort:
         phenotypes=columns.frame,
         excluded=pd.DataFrame(list(dict.fromkeys(rows)), columns=list(Exclusion._fields)),  # as the rules were applied
         embeddings=embeddings,
+        embedding_facts=embedding_facts,
         series=series,
         repetition_times=tuple(scan[0].quality.repetition_time for scan in scans),
         targets=columns.defaults,

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fcpower_bids.cohort.inclusion import Connectome
-from fcpower_bids.cohort.recordings import cleaning_choices, describe_choices, digest_choices, selected_of
+from fcpower_bids.cohort.recordings import cleaning_choices, describe_choices, digest_choices
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.atlas_files import BUILTIN, ENTITIES, EXTENSIONS, declared_atlases, parse_name
 from fcpower_bids.inputs.discover import FILE_KEYS, Filter, apply_filters, note_unmatched, read_filters
 from fcpower_bids.inputs.sources import Source, join, values_of
-from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.records import is_in_space
 from fcpower_bids.settings import Method, Settings
 
@@ -184,20 +183,6 @@ def _count(labels: Iterable[str]) -> str:
 
 
 UNKNOWN_STRATEGY = "unknown"
-OWN_ATLAS = "OfTheAtlasOfTheCohort"
-
-
-def read_embedding_facts(labels: Collection[str], settings: Settings) -> dict[str, dict[str, Any]]:
-    """Read the first sidecar of every embedding of the cohort; `load_cohort` has checked that the others agree."""
-    facts: dict[str, dict[str, Any]] = {}
-    if not labels:
-        return facts
-    for connectome in choose_connectomes(selected_of(settings).connectomes, settings)[0]:
-        for label in set(connectome.encoders) & set(labels) - set(facts):
-            sidecar = connectome.embedding(label).with_suffix(".json")
-            if sidecar.is_file():
-                facts[label] = {**read_json(sidecar), OWN_ATLAS: dict(connectome.embeddings)[label] == connectome.atlas}
-    return facts
 
 
 # --- How connectomes were made --------------------------------------------------------------------------------------

@@ -297,34 +297,39 @@ IDENTITY = ("sha256", "aux_sha256", "weights", "seed", "read", "protocol")
 no sha256."""
 
 
+OWN_ATLAS = "OfTheAtlasOfTheCohort"
 Embeddings = dict[str, NDArray[np.float64]]
 
 
-def read_embeddings(scans: Sequence[Scan]) -> tuple[Embeddings, list[Exclusion], list[str]]:
+def read_embeddings(
+    scans: Sequence[Scan],
+) -> tuple[Embeddings, dict[str, dict[str, Any]], list[Exclusion], list[str]]:
     """Read the embeddings of all encoders, averaged over the runs of a scan that have one. Raises DatasetError.
 
-    Returns vectors (n, d), who has none, and notes. Who was in the training of an encoder has none of it: what it
-    scores there is no score of new people.
+    Returns vectors (n, d), what the first sidecar of each says, who has none, and notes. Who was in the training of an
+    encoder has none of it: what it scores there is no score of new people.
     """
-    embeddings, rows, notes = Embeddings(), list[Exclusion](), list[str]()
+    embeddings, about, rows, notes = Embeddings(), dict[str, dict[str, Any]](), list[Exclusion](), list[str]()
     for label in sorted({label for scan in scans for run in scan for label in run.connectome.encoders}):
         vectors, states, first = list[NDArray[np.float64] | None](), dict[str, set[str]](), dict[str, Path]()
         for scan in scans:
             runs = [run.connectome for run in scan if label in run.connectome.encoders]
             vector, fault = _embed(runs, label)
-            paths = (connectome.embedding(label).with_suffix(".json") for connectome in runs)
-            about = {path: read_json(path) for path in paths if path.is_file()}
-            stated, whose = {str(facts.get(STATE, UNKNOWN)) for facts in about.values()}, scan[0].connectome
+            sidecars = {run: run.embedding(label).with_suffix(".json") for run in runs}
+            stated, whose = set[str](), scan[0].connectome
+            for run, path in ((run, path) for run, path in sidecars.items() if path.is_file()):
+                facts = read_json(path)
+                stated.add(str(facts.get(STATE, UNKNOWN)))
+                known = {key: facts.get(key) for key in IDENTITY} | {"of": facts.get("Atlas", {}).get("Name")}
+                if known["sha256"]:
+                    del known["weights"]  # the same weights may lie in different places
+                first.setdefault(repr(known), path)
+                about.setdefault(label, {**facts, OWN_ATLAS: dict(run.embeddings)[label] == run.atlas})
             if vector is not None or TRAINED in stated:
                 states.setdefault(whose.participant, set()).update(stated or {UNKNOWN})
             if vector is None:
                 rows.append(Exclusion(whose.participant, whose.session, EMBEDDING, f"no embedding '{label}'{fault}"))
             vectors.append(vector)
-            for path, facts in about.items():
-                known = {key: facts.get(key) for key in IDENTITY} | {"of": facts.get("Atlas", {}).get("Name")}
-                if known["sha256"]:
-                    del known["weights"]  # the same weights may lie in different places
-                first.setdefault(repr(known), path)
         for number, whose in enumerate(scan[0].connectome for scan in scans):
             if vectors[number] is not None and TRAINED in states[whose.participant]:  # by any of the person's scans
                 vectors[number] = None
@@ -343,7 +348,7 @@ def read_embeddings(scans: Sequence[Scan]) -> tuple[Embeddings, list[Exclusion],
             embeddings[label][:] = np.nan
             reason = f"the embedding '{label}' is the same for everyone, and left out"
             rows.append(Exclusion(NO_SESSION, NO_SESSION, EMBEDDING, reason))
-    return embeddings, rows, notes
+    return embeddings, about, rows, notes
 
 
 def describe_training(label: str, states: Mapping[str, set[str]]) -> Iterator[str]:
@@ -427,19 +432,14 @@ def read_parcel_facts(output_dir: Path, connectome: Connectome, parcels: Sequenc
         unknown = f"The networks of the parcels are not known: {path.relative_to(output_dir)} is not there."
         return ParcelFacts(networks, notes=(unknown,) if {*networks} == {"n/a"} else ())
     fault = table_fault(path)
-    table = pd.DataFrame() if fault else read_table(path)
-    lacking = [name for name in ("name", "network") if name not in table]
-    words = [name for name in "xyz" if name in table and not pd.api.types.is_numeric_dtype(table[name])]
-    if not fault and lacking:
-        fault = f"has no column '{lacking[0]}'"
-    elif not fault and table["name"].duplicated().any():
-        fault = f"has the parcel {table['name'][table['name'].duplicated()].iloc[0]} twice"
-    elif not fault and words:
-        fault = f"holds words in its column {words[0]}"
-    if fault:
-        reason = fault.partition(":")[0]
-        raise DatasetError(f"The atlas table {path} {reason}. Remove it and run the participant level again.")
-    table = table.set_index(table["name"].astype(str)).reindex(list(parcels))
-    networks = tuple(table["network"].fillna("n/a").astype(str))
-    placed = {*"xyz"} <= set(table.columns) and not table["x"].isna().all()
-    return ParcelFacts(networks, table[list("xyz")].to_numpy(dtype=float) if placed else None)
+    try:
+        table = pd.DataFrame() if fault else read_table(path)
+        table = table.set_index(table["name"].astype(str)).reindex(list(parcels))
+        networks = tuple(table["network"].fillna("n/a").astype(str))
+        placed = {*"xyz"} <= set(table.columns) and not table["x"].isna().all()
+        return ParcelFacts(networks, table[list("xyz")].to_numpy(dtype=float) if placed else None)
+    except (KeyError, ValueError) as error:
+        reason = fault.partition(":")[0] if fault else f"cannot be used ({error})"
+        raise DatasetError(
+            f"The atlas table {path} {reason}. Remove it and run the participant level again."
+        ) from error

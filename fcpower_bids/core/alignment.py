@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.polynomial.chebyshev import chebfit
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
@@ -16,17 +16,6 @@ from fcpower_bids.core.connectome import in_range, power_weights
 from fcpower_bids.core.edges import vectorise_edges
 
 _SMALLEST_FOLD = 4
-
-
-def checked_kernel(kernel: ArrayLike, n: int | None = None) -> FloatArray:
-    """Return a kernel as float64; refuse one that is not (n, n) or has missing values."""
-    kernel = np.asarray(kernel, dtype=np.float64)
-    if kernel.ndim != 2 or kernel.shape[0] != kernel.shape[1] or n not in (None, len(kernel)):
-        wanted = "square" if n is None else f"of shape ({n}, {n})"
-        raise ValueError(f"A kernel must be {wanted}, not of shape {kernel.shape}.")
-    if not np.isfinite(kernel).all():
-        raise ValueError("A kernel has missing or infinite values; leave out the subjects without features first.")
-    return kernel
 
 
 def _centred_inner(first: FloatArray, second: FloatArray, masks: FloatArray, debiased: bool = False) -> FloatArray:
@@ -52,8 +41,6 @@ def fold_targets(masks: ArrayLike, targets: ArrayLike) -> list[tuple[FloatArray,
     masks = np.atleast_2d(np.asarray(masks, dtype=bool))
     targets = np.asarray(targets, dtype=np.float64)
     targets = targets[:, None] if targets.ndim == 1 else targets
-    if targets.ndim not in (2, 3) or targets.shape[-2] != masks.shape[1]:
-        raise ValueError(f"Masks of shape {masks.shape} (folds, subjects) do not fit targets of shape {targets.shape}.")
     pairs = []
     for values in np.moveaxis(targets, -1, 0):
         known = (masks & np.isfinite(values)).astype(np.float64)
@@ -89,7 +76,7 @@ def alignment_from(moments: FloatArray) -> FloatArray:
 
 def kernel_alignment(first: ArrayLike, second: ArrayLike, debiased: bool = False) -> float:
     """Centred alignment (CKA) of two kernels (n, n), equation 5 of the paper; debiased: from unbiased HSIC."""
-    first, second = checked_kernel(first), checked_kernel(second, len(np.asarray(first)))
+    first, second = (np.asarray(kernel, dtype=np.float64) for kernel in (first, second))
     if debiased:  # the unbiased HSIC ignores each subject's similarity to itself
         first, second = (kernel - np.diag(np.diag(kernel)) for kernel in (first, second))
     masks = np.ones((1, len(first)))
@@ -122,19 +109,12 @@ def slope_from(moments: FloatArray, slopes: FloatArray) -> FloatArray:
     return _divide(slopes[0] - numerators * _divide(slopes[1], norms), np.sqrt(np.maximum(norms, 0)))
 
 
-Kernels = Callable[[float], ArrayLike]
+Kernels = Callable[[float], tuple[FloatArray, FloatArray | None]]
+"""The kernel (n, n) of an exponent, and its derivative where that is known."""
 ALPHA_BOUNDS = (0.02, 1.0)
-N_NODES = 13
+NODES = np.mean(ALPHA_BOUNDS) - np.ptp(ALPHA_BOUNDS) / 2 * np.cos(np.pi * (np.arange(13) + 0.5) / 13)
+"""Chebyshev nodes of the exponents, ascending; 11 to 13 are enough for condition 1e5."""
 _GRID_POINTS = 99
-
-
-def chebyshev_nodes(n_nodes: int = N_NODES) -> FloatArray:
-    """Chebyshev nodes (n_nodes,) of the exponents, ascending; 11 to 13 are enough for condition 1e5."""
-    low, high = ALPHA_BOUNDS
-    angles = np.pi * (np.arange(n_nodes) + 0.5) / n_nodes
-    return (low + high) / 2 - (high - low) / 2 * np.cos(angles)
-
-
 FITTED = (0.1, 0.75)
 """Exponents through which the parabola goes."""
 
@@ -158,21 +138,9 @@ def quadratic_peak(alphas: ArrayLike, scores: ArrayLike) -> tuple[float, FloatAr
 
 
 @dataclass(frozen=True)
-class AlignmentOptimum:
-    """The best exponent of each fold and target, every array of shape (F, q)."""
-
-    alpha: FloatArray  # alpha_A: where the alignment is largest within the bounds; NaN for a fold without variance
-    alignment: FloatArray  # a there
-    alignment_at_star: FloatArray  # a at alpha = 0.35
-    slope: FloatArray  # dA/dalpha there from the closed form; NaN where the derivatives of the kernels were not given
-    at_bound: NDArray[np.bool_]  # the optimum lies at an end of the interval: the true one may be outside
-
-
-@dataclass(frozen=True)
 class AlignmentCurves:
     """A(alpha) of every fold and target as an interpolant through the nodes."""
 
-    nodes: FloatArray  # (M,): exponents at which kernels were computed
     moments: FloatArray  # (M, 2, F, q): N and D at the nodes
     slopes: FloatArray | None = None  # (M, 2, F, q), or None: dN/dalpha and <HKH, K'> at the nodes
 
@@ -180,9 +148,9 @@ class AlignmentCurves:
     def _basis(self) -> Callable[[FloatArray], FloatArray]:
         from scipy.interpolate import BarycentricInterpolator  # takes a quarter of a second
 
-        apart = (self.nodes[:, None] - self.nodes) * 4 / np.ptp(self.nodes) + np.eye(len(self.nodes))
+        apart = (NODES[:, None] - NODES) * 4 / np.ptp(NODES) + np.eye(len(NODES))
         # scipy's own weights multiply in a random order, so their last bits would differ from run to run
-        return BarycentricInterpolator(self.nodes, np.eye(len(self.nodes)), wi=1 / apart.prod(axis=1))
+        return BarycentricInterpolator(NODES, np.eye(len(NODES)), wi=1 / apart.prod(axis=1))
 
     def at(self, alphas: ArrayLike) -> FloatArray:
         """Alignment at any exponents between the nodes, shape (len(alphas), F, q)."""
@@ -190,14 +158,17 @@ class AlignmentCurves:
 
     def truncation(self) -> FloatArray:
         """Size of the last two Chebyshev coefficients of A, shape (F, q): what the interpolant may be off by."""
-        low, high = self.nodes.min(), self.nodes.max()
-        scaled = (2 * self.nodes - low - high) / (high - low)
+        scaled = (2 * NODES - NODES[0] - NODES[-1]) / (NODES[-1] - NODES[0])
         curves = alignment_from(self.moments)
         coefficients = chebfit(scaled, curves.reshape(len(scaled), -1), len(scaled) - 1)
         return np.abs(coefficients[-2:]).max(axis=0).reshape(curves.shape[1:])
 
-    def optimum(self) -> AlignmentOptimum:
-        """Maximise every curve: the best point of a grid, refined by Brent's search between its neighbours."""
+    def optimum(self) -> dict[str, FloatArray]:
+        """Maximise every curve: the best point of a grid, refined by Brent's search between its neighbours.
+
+        Returns columns of ``alpha_optimum``, each (F, q). The alignment is NaN for a fold without variance, its slope
+        where the derivatives of the kernels were not given.
+        """
         from scipy.optimize import minimize_scalar  # takes a fifth of a second
 
         (low, high), grid = ALPHA_BOUNDS, np.linspace(*ALPHA_BOUNDS, _GRID_POINTS)
@@ -220,28 +191,19 @@ class AlignmentCurves:
                 slopes = basis @ self.slopes[:, :, fold, target]
                 slope[fold, target] = slope_from((basis @ moments)[:, None], slopes[:, None])[0]
         at_bound = np.isfinite(alpha) & ((alpha - low < 1e-4) | (high - alpha < 1e-4))
-        return AlignmentOptimum(alpha, alignment, self.at(ALPHA_STAR)[0], slope, at_bound)
+        at_star = {"score_at_star": self.at(ALPHA_STAR)[0], "slope": slope, "truncation": self.truncation()}
+        return {"alpha": alpha, "score": alignment, **at_star, "at_bound": at_bound}
 
 
-def alignment_curves(
-    kernels: Kernels,
-    masks: ArrayLike,
-    targets: ArrayLike,
-    nodes: ArrayLike | None = None,
-    derivatives: Kernels | None = None,
-) -> AlignmentCurves:
+def alignment_curves(kernels: Kernels, masks: ArrayLike, targets: ArrayLike) -> AlignmentCurves:
     """N and D at the nodes (M,), one kernel (n, n) at a time: masks (F, n), targets (n,), (n, q) or (F, n, q).
 
-    A missing target leaves the person out; NaN for folds of fewer than four, or with a constant target. Raises
-    ValueError.
+    A missing target leaves the person out; NaN for folds of fewer than four, or with a constant target.
     """
-    nodes = chebyshev_nodes() if nodes is None else np.asarray(nodes, dtype=np.float64)
-    pairs = fold_targets(masks, targets)
-    n = pairs[0][0].shape[1]
-    moments, slopes = [], []
-    for alpha in nodes.tolist():
-        kernel = checked_kernel(kernels(alpha), n)
+    pairs, moments, slopes = fold_targets(masks, targets), [], []
+    for alpha in NODES.tolist():
+        kernel, derivative = kernels(alpha)
         moments.append(fold_moments(kernel, pairs))
-        if derivatives is not None:
-            slopes.append(fold_moments(checked_kernel(derivatives(alpha), n), pairs, other=kernel))
-    return AlignmentCurves(nodes, np.stack(moments), np.stack(slopes) if slopes else None)
+        if derivative is not None:
+            slopes.append(fold_moments(derivative, pairs, other=kernel))
+    return AlignmentCurves(np.stack(moments), np.stack(slopes) if slopes else None)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,41 +14,23 @@ from scipy import special
 from fcpower_bids.core.arrays import FloatArray
 
 
-@dataclass(frozen=True)
-class ResampledT:
-    """Result of `corrected_resampled_t`."""
-
-    mean_difference: float  # over the distinct folds
-    ci_low: float  # confidence limits of the mean difference
-    ci_high: float
-    t: float
-    df: float  # J - 1
-    p_two_sided: float  # for a difference unlike, above and below zero
-    p_greater: float
-    p_less: float
-    n_folds: int  # differences given
-    n_distinct: int  # distinct test sets J that entered
-    n_skipped: int  # differences that were NaN
-
-
 def corrected_resampled_t(
     differences: ArrayLike,
     n_train: ArrayLike,
     n_test: ArrayLike,
     test_sets: Sequence[Iterable[int]] | None = None,
     level: float = 0.95,
-) -> ResampledT:
+) -> dict[str, Any]:
     """Paired t-test over folds that share training people (Nadeau & Bengio 2003, Machine Learning 52:239).
 
     t = mean(d) / sqrt((1/J + n_test/n_train) var(d)) with J - 1 degrees of freedom. `differences` (J,): NaN is left
-    out, those of one test set are averaged. Equal ones give p of 1 or 0, fewer than two NaN. Raises ValueError.
+    out, those of one test set are averaged. Equal ones give p of 1 or 0, fewer than two NaN. Returns cells as
+    ``columns.tsv`` explains them. Raises ValueError.
     """
     differences = np.asarray(differences, dtype=np.float64)
     sizes = np.stack([np.broadcast_to(np.asarray(n, dtype=np.float64), differences.shape) for n in (n_test, n_train)])
-    if differences.ndim != 1 or (sizes <= 0).any():
-        raise ValueError("The corrected t-test needs one difference per fold, and subjects to train and to test.")
-    if test_sets is not None and len(test_sets) != len(differences):
-        raise ValueError(f"{len(test_sets)} test sets were given for {len(differences)} folds.")
+    if (sizes <= 0).any():
+        raise ValueError("The corrected t-test needs subjects to train and to test.")
     numbers: dict[object, int] = {}
     sets = range(len(differences)) if test_sets is None else [frozenset(map(int, people)) for people in test_sets]
     groups = np.array([numbers.setdefault(test_set, len(numbers)) for test_set in sets], dtype=np.intp)
@@ -60,19 +42,19 @@ def corrected_resampled_t(
     df = float(len(folds) - 1)
     half = -special.stdtrit(df, (1 - level) / 2) * standard_error if df > 0 else np.nan
     greater, less = (float(special.stdtr(df, -sign * t)) if df > 0 else np.nan for sign in (1, -1))
-    return ResampledT(
-        mean_difference=mean,
-        ci_low=float(mean - half),
-        ci_high=float(mean + half),
-        t=t,
-        df=df,
-        p_two_sided=2 * min(greater, less),
-        p_greater=greater,
-        p_less=less,
-        n_folds=len(differences),
-        n_distinct=len(folds),
-        n_skipped=int((~used).sum()),
-    )
+    return {
+        "mean_difference": mean,
+        "ci_low": float(mean - half),
+        "ci_high": float(mean + half),
+        "t": t,
+        "df": df,
+        "p_two_sided": 2 * min(greater, less),
+        "p_greater": greater,
+        "p_less": less,
+        "n_folds": len(differences),
+        "n_distinct": len(folds),
+        "n_skipped": int((~used).sum()),
+    }
 
 
 def _t_statistic(folds: FloatArray, ratio: float) -> tuple[float, float, float]:
@@ -90,14 +72,6 @@ POWER = 0.84
 """So many standard errors above a critical value a true effect is found in 80 of 100 samples."""
 
 
-def exact_mcnemar(only_first: int, only_second: int) -> float:
-    """Two-sided exact p-value for two ways of classifying the same scans (McNemar 1947)."""
-    from scipy import stats  # takes half a second, and few cohorts need it
-
-    discordant = only_first + only_second
-    return float(stats.binomtest(only_first, discordant, 0.5).pvalue) if discordant else 1.0
-
-
 def adjust_p_values(p_values: ArrayLike) -> FloatArray:
     """Adjust p-values (m,) for the number of tests by their family-wise error (Holm 1979). Raises ValueError."""
     adjusted = np.array(p_values, dtype=np.float64)
@@ -109,27 +83,15 @@ def adjust_p_values(p_values: ArrayLike) -> FloatArray:
     return adjusted
 
 
-@dataclass(frozen=True)
-class Bootstrap:
-    """Result of `subject_bootstrap`."""
-
-    mean: FloatArray  # (...): the mean over all rows
-    sd: FloatArray  # (...): standard deviation of the resampled means
-    low: FloatArray  # (...): percentile limits
-    high: FloatArray
-    draws: FloatArray  # (B, ...): the resampled means
-
-
 def subject_bootstrap(
     values: ArrayLike, subjects: ArrayLike | None = None, n_draws: int = 2000, seed: int = 0, level: float = 0.95
-) -> Bootstrap:
-    """Resample people, each with all their rows of values (N, ...), and take the mean over rows. Raises ValueError."""
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Resample people, each with all their rows of values (N, ...), and take the mean over rows.
+
+    Returns the percentile limits (...) of the mean, and all draws of it (B, ...).
+    """
     values = np.asarray(values, dtype=np.float64)
     subjects = np.arange(len(values)) if subjects is None else np.asarray(subjects)
-    if subjects.shape != values.shape[:1] or not len(values):
-        raise ValueError(f"The bootstrap needs one subject for each of the {len(values)} values, and at least one.")
-    if not np.isfinite(values).all():
-        raise ValueError("The bootstrap was given missing values; leave out the subjects without a value first.")
     labels, numbers, counts = np.unique(subjects.astype(str), return_inverse=True, return_counts=True)
     sums = np.zeros((len(labels), *values.shape[1:]))
     np.add.at(sums, numbers, values)
@@ -137,7 +99,7 @@ def subject_bootstrap(
     rows = (weights @ counts).reshape(-1, *[1] * (values.ndim - 1))
     draws = np.tensordot(weights, sums, axes=1) / rows
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return Bootstrap(values.mean(axis=0), draws.std(axis=0, ddof=1), low, high, draws)
+    return low, high, draws
 
 
 def permutation_p_value(observed: float, null: ArrayLike) -> float:
@@ -189,12 +151,6 @@ LARGEST_DENOMINATOR = 60
 LARGEST_GRID = 200_000
 """Up to so many possible sums the distribution over all 2^n flips is computed exactly."""
 FLIPS = 9999
-
-
-def sum_by_block(values: ArrayLike, blocks: ArrayLike) -> FloatArray:
-    """Sum values that belong together, in the order of the blocks' names; shape (number of blocks,)."""
-    _, numbers = np.unique(np.asarray(blocks).astype(str), return_inverse=True)
-    return np.asarray(np.bincount(numbers, np.asarray(values, dtype=np.float64)), dtype=np.float64)
 
 
 def sign_flip_p_value(differences: ArrayLike, n_flips: int = FLIPS, seed: int = 0) -> float:

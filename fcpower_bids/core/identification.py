@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import permutations as ordered_pairs
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
-from fcpower_bids.core.arrays import FloatArray, Labels
-from fcpower_bids.core.differences import Bootstrap, exact_mcnemar, sign_flip_p_value, subject_bootstrap, sum_by_block
+from fcpower_bids.core.arrays import FloatArray, Labels, Rows
+from fcpower_bids.core.differences import sign_flip_p_value, subject_bootstrap
 from fcpower_bids.errors import Unfit
 
-Rows = NDArray[np.int64]
 FEWEST_MISSES = 5
 """People with a miss, and with a hit, from which on their searches say how alike those of a person are."""
 
@@ -71,62 +71,41 @@ def units_of(persons: Labels, families: Mapping[str, str] | None) -> Labels:
     return persons if families is None else np.array([families[person] for person in persons.tolist()], dtype=str)
 
 
-def scan_labels(persons: ArrayLike, sessions: ArrayLike, n: int) -> tuple[Labels, Labels]:
+def scan_labels(persons: ArrayLike, sessions: ArrayLike) -> tuple[Labels, Labels]:
     """Return the labels as strings; refuse what would make a scan ambiguous."""
     persons, sessions = np.asarray(persons).astype(str), np.asarray(sessions).astype(str)
-    if persons.shape != (n,) or sessions.shape != (n,):
-        raise ValueError(f"Identification needs one person and one session label for each of the {n} scans.")
     scans = Counter(zip(persons.tolist(), sessions.tolist(), strict=True))
-    for (person, session), number in scans.items() if len(scans) < n else ():
+    for (person, session), number in scans.items() if len(scans) < len(persons) else ():
         if number > 1:
             raise Unfit(f"Person '{person}' has several scans in session '{session}': combine or rename them.")
     return persons, sessions
 
 
-def _session_pairs(persons: Labels, sessions: Labels) -> Iterator[tuple[str, str, Rows, Rows]]:
-    """Yield ordered pairs of sessions with the rows of the people who have both, in the same order of people."""
-    rows = {
-        session: dict(zip(persons[sessions == session].tolist(), np.flatnonzero(sessions == session), strict=True))
-        for session in np.unique(sessions).tolist()
-    }
-    for first, second in ordered_pairs(rows, 2):
-        both = [person for person in rows[first] if person in rows[second]]
-        if len(both) > 1:
-            yield first, second, np.array([rows[first][p] for p in both]), np.array([rows[second][p] for p in both])
+def _session_pairs(persons: Labels, sessions: Labels, sites: Labels) -> Iterator[tuple[str, str, Rows, Rows]]:
+    """Yield ordered pairs of sessions with the rows of the people of a site who have both, in the same order."""
+    for site in np.unique(sites):
+        here = np.flatnonzero(sites == site)
+        of_session = {session: here[sessions[here] == session] for session in np.unique(sessions[here]).tolist()}
+        rows = {session: dict(zip(persons[at].tolist(), at, strict=True)) for session, at in of_session.items()}
+        for first, second in ordered_pairs(rows, 2):
+            both = [person for person in rows[first] if person in rows[second]]
+            if len(both) > 1:
+                yield first, second, np.array([rows[first][p] for p in both]), np.array([rows[second][p] for p in both])
 
 
-def _check_similarity(similarity: ArrayLike) -> FloatArray:
-    similarity = np.asarray(similarity, dtype=np.float64)
-    if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1]:
-        raise ValueError(f"A similarity matrix must be square, not of shape {similarity.shape}.")
-    if not np.isfinite(similarity).all():
-        scan = int(np.flatnonzero(~np.isfinite(similarity).all(axis=1))[0])
-        raise ValueError(f"Scan {scan} (counted from 0) has a missing similarity; leave out scans without features.")
-    return similarity
-
-
-def session_blocks(
-    similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike
-) -> tuple[Labels, list[tuple[str, str, Rows, FloatArray]]]:
-    """Return the labels and, per pair of sessions, the seekers and their similarities, own scan on the diagonal."""
-    similarity = _check_similarity(similarity)
-    persons, sessions = scan_labels(persons, sessions, len(similarity))
-    blocks = [
-        (a, b, rows, similarity[np.ix_(rows, columns)]) for a, b, rows, columns in _session_pairs(persons, sessions)
-    ]
-    if not blocks:
-        raise Unfit("Identification needs at least two people with scans in the same two sessions.")
-    return persons, blocks
-
-
-def identify(similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike) -> Identification:
+def identify(
+    similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike, sites: ArrayLike | None = None
+) -> Identification:
     """Most similar scan of every other session, similarity (N, N), persons and sessions (N,). Raises ValueError.
 
-    Larger is more alike; row i holds what scan i sees. A person without another session takes no part.
+    Larger is more alike; row i holds what scan i sees. A person without another session takes no part. With sites (N,)
+    everyone is searched among the people of the own site alone.
     """
-    persons, blocks = session_blocks(similarity, persons, sessions)
-    columns = []
-    for session, searched, rows, block in blocks:  # the own scan is on the diagonal
+    similarity, columns = np.asarray(similarity, dtype=np.float64), []
+    persons, sessions = scan_labels(persons, sessions)
+    sites = np.zeros(len(persons), dtype=str) if sites is None else np.asarray(sites).astype(str)
+    for session, searched, rows, others in _session_pairs(persons, sessions, sites):
+        block = similarity[np.ix_(rows, others)]  # the own scan is on the diagonal
         people, self_similarity, best = persons[rows], np.diag(block), block.max(axis=1)
         ties = (block == best[:, None]).sum(axis=1)
         identified = self_similarity == best
@@ -135,28 +114,9 @@ def identify(similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike) -> 
         labels = people, np.full(len(rows), session), np.full(len(rows), searched), people[match]
         credit = np.where(identified, 1 / ties, 0)
         columns.append((*labels, best, self_similarity, rank, credit, np.full(len(rows), len(rows))))
+    if not columns:
+        raise Unfit("Identification needs at least two people with scans in the same two sessions.")
     return Identification(*(np.concatenate(column) for column in zip(*columns, strict=True)))
-
-
-def identify_within(
-    similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike, sites: ArrayLike
-) -> Identification | None:
-    """`identify` among the people of the own site alone; sites (N,). None where no site has two people."""
-    values, labels = _check_similarity(similarity), np.asarray(sites).astype(str)
-    names, days = scan_labels(persons, sessions, len(values))
-    parts = []
-    for site in np.unique(labels):
-        rows = np.flatnonzero(labels == site)
-        if any(_session_pairs(names[rows], days[rows])):
-            parts.append(identify(values[np.ix_(rows, rows)], names[rows], days[rows]))
-    if not parts:
-        return None
-    return Identification(
-        **{
-            field.name: np.concatenate([getattr(part, field.name) for part in parts])
-            for field in fields(Identification)
-        }
-    )
 
 
 def permutation_null(
@@ -168,8 +128,8 @@ def permutation_null(
     sites: ArrayLike | None = None,
 ) -> FloatArray:
     """Accuracy (n_permutations,) when person labels are shuffled within every session, and within sites (N,)."""
-    similarity = _check_similarity(similarity)
-    persons, sessions = scan_labels(persons, sessions, len(similarity))
+    similarity = np.asarray(similarity, dtype=np.float64)
+    persons, sessions = scan_labels(persons, sessions)
     rng = np.random.default_rng(seed)
     cells = sessions if sites is None else np.char.add(np.char.add(sessions, "/"), np.asarray(sites).astype(str))
     blocks = [np.flatnonzero(cells == cell) for cell in np.unique(cells)]
@@ -198,25 +158,14 @@ def permutation_null(
     return null
 
 
-@dataclass(frozen=True)
-class IdentificationComparison:
-    """Two representations on the searches that both made."""
-
-    difference: float  # accuracy of the first minus that of the second
-    n_searches: int  # shared searches
-    only_first: int  # that one representation alone got right
-    only_second: int  # that the other alone got right
-    # exact McNemar test on the discordant searches, two-sided. It takes searches as independent, as the paper does.
-    p_mcnemar: float
-    # exact sign flips of the net difference of each person, two-sided: the searches of a person are not independent
-    p_people: float
-    bootstrap: Bootstrap  # the difference under resampling of people, which keeps a person's searches together
-
-
 def compare_identification(
     first: Identification, second: Identification, seed: int = 0, families: Mapping[str, str] | None = None
-) -> IdentificationComparison:
-    """Compare two representations on shared scans; ties are no wins. Families may replace people. Raises ValueError."""
+) -> dict[str, Any]:
+    """Compare a representation with a reference on shared scans, by people or families. Raises ValueError.
+
+    Returns cells of ``identification_comparisons``. Ties are no wins. McNemar's exact test takes searches as
+    independent, as the paper does; those of a person are not, and are one in the flips of signs and in the bootstrap.
+    """
     keys = [list(zip(result.person, result.session, result.searched, strict=True)) for result in (first, second)]
     positions = {key: position for position, key in enumerate(keys[1])}
     shared = np.array([(i, positions[key]) for i, key in enumerate(keys[0]) if key in positions]).reshape(-1, 2)
@@ -226,27 +175,27 @@ def compare_identification(
     ours, theirs = first.credit[rows], second.credit[others]
     alone = int(((ours == 1) & (theirs < 1)).sum()), int(((theirs == 1) & (ours < 1)).sum())
     units = units_of(first.person[rows], families)
-    spread = subject_bootstrap(ours - theirs, units, seed=seed)
-    p_people = sign_flip_p_value(sum_by_block(ours - theirs, units), seed=seed)
-    difference = float((ours - theirs).mean())
-    return IdentificationComparison(difference, len(shared), *alone, exact_mcnemar(*alone), p_people, spread)
+    low, high, _ = subject_bootstrap(ours - theirs, units, seed=seed)
+    of_units = np.bincount(np.unique(units, return_inverse=True)[1], ours - theirs)
+    return {
+        "difference": float((ours - theirs).mean()),
+        "ci_low": float(low),
+        "ci_high": float(high),
+        "n_searches": len(shared),
+        "only_representation": alone[0],
+        "only_reference": alone[1],
+        "p_people": sign_flip_p_value(of_units, seed=seed),
+        "p_mcnemar": min(1.0, 2 * float(special.bdtr(min(alone), sum(alone), 0.5))),
+    }
 
 
-@dataclass(frozen=True)
-class SplitHalf:
-    """Reliability between halves."""
+def split_half_reliability(first: ArrayLike, second: ArrayLike) -> tuple[float, float, float]:
+    """Correlate out-of-fold predictions (n,) or (R, n) of the halves of each scan (the paper, Appendix F).
 
-    mean: float  # over repeats of the correlation rho between the halves
-    sd: float  # the same; NaN for one repeat
-    full: float  # Spearman-Brown 2 rho / (1 + rho) of the mean: the reliability of both halves together
-    correlations: FloatArray  # (R,): rho of each repeat; NaN where a half is constant
-
-
-def split_half_reliability(first: ArrayLike, second: ArrayLike) -> SplitHalf:
-    """Correlate out-of-fold predictions (n,) or (R, n) of the halves of each scan (the paper, Appendix F)."""
+    Returns mean and SD over repeats of the correlation of the halves, NaN where a half is constant, and the reliability
+    of both halves together.
+    """
     first, second = (np.atleast_2d(np.asarray(half, dtype=np.float64)) for half in (first, second))
-    if first.shape != second.shape:
-        raise ValueError(f"The halves have different shapes, {first.shape} and {second.shape}.")
     correlations = np.full(len(first), np.nan)
     for row, (predicted, other) in enumerate(zip(first, second, strict=True)):
         both = np.isfinite(predicted) & np.isfinite(other)
@@ -255,7 +204,7 @@ def split_half_reliability(first: ArrayLike, second: ArrayLike) -> SplitHalf:
     known = correlations[np.isfinite(correlations)]
     mean = float(known.mean()) if len(known) else np.nan
     sd = float(known.std(ddof=1)) if len(known) > 1 else np.nan
-    return SplitHalf(mean, sd, spearman_brown(mean), correlations)
+    return mean, sd, spearman_brown(mean)
 
 
 def spearman_brown(rho: float) -> float:

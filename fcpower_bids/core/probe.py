@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -126,14 +125,6 @@ def solve_path(gram: FloatArray, cross: FloatArray, right: FloatArray, penalties
 ModelArrays = dict[str, NDArray[np.generic]]
 
 
-class NewPredictions(NamedTuple):
-    """Predictions for new scans, and their likeness to the scans that the model was fitted on."""
-
-    predicted: FloatArray  # (n, m): in the unit of the targets
-    # (n,): correlation kernel: mean correlation with the training scans. Linear kernel: mean squared z-score.
-    similarity: FloatArray
-
-
 def ridge_model_arrays(
     features: ArrayLike, targets: ArrayLike, penalty: ArrayLike, kind: str = "correlation", intercept: bool = True
 ) -> ModelArrays:
@@ -164,8 +155,14 @@ def ridge_model_arrays(
     return arrays
 
 
-def predict_from_arrays(arrays: Mapping[str, NDArray[np.generic]], features: ArrayLike) -> NewPredictions:
-    """Predict new scans (n, E) from the arrays of `ridge_model_arrays`, also as an open file. Raises ValueError."""
+def predict_from_arrays(
+    arrays: Mapping[str, NDArray[np.generic]], features: ArrayLike
+) -> tuple[FloatArray, FloatArray]:
+    """Predict new scans (n, E) from the arrays of `ridge_model_arrays`, also as an open file. Raises ValueError.
+
+    Returns predictions (n, m), in the unit of the targets, and the likeness (n,) to the training scans: with the
+    correlation kernel the mean correlation, with the linear one the mean squared z-score.
+    """
     x = np.asarray(features, dtype=float)
     model = {name: np.asarray(arrays[name]) for name in arrays}
     weights = model["weights"].astype(float)
@@ -177,4 +174,4 @@ def predict_from_arrays(arrays: Mapping[str, NDArray[np.generic]], features: Arr
     else:
         rows = (x - model["centre"].astype(float)) / model["scale"].astype(float)
         similarity = np.mean(rows**2, axis=1)
-    return NewPredictions(rows @ weights + model["intercept"].astype(float), similarity)
+    return rows @ weights + model["intercept"].astype(float), similarity

@@ -22,8 +22,8 @@ from fcpower_bids.reports.accounts import Parcellation
 from fcpower_bids.reports.page import templates
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import write_shared
-from fcpower_bids.transforms.connectomes import TRANSFORMS, make_transform
-from fcpower_bids.transforms.stateless import FullRankTransform
+from fcpower_bids.transforms.connectomes import TRANSFORMS
+from fcpower_bids.transforms.stateless import REMEDY
 
 FOLDER = Path(__file__).parents[1] / "data" / "boilerplate"
 SURFACE = "fsLR"
@@ -87,15 +87,11 @@ def methods_text(settings: Settings, atlases: Iterable[Parcellation] = ()) -> st
         longest_spline=LONGEST_SPLINE,
         tolerance=f"{CLIP_TOLERANCE:g}",
         exponent=f"{settings.method.alpha:g}",
-        summaries=[
-            str((make_transform(name, settings.method) if TRANSFORMS[name].stateless else TRANSFORMS[name]).summary)
-            for name in settings.method.transforms
-            if name != "power"
-        ],
+        summaries=[TRANSFORMS[name].summary for name in settings.method.transforms if name != "power"],
         full_rank=[
             name.replace("_", "-")
             for name in settings.method.transforms
-            if issubclass(TRANSFORMS[name], FullRankTransform)
+            if REMEDY.keys() <= TRANSFORMS[name].parameters.keys()
         ],
     )
 

@@ -1,6 +1,6 @@
 """Maps from connectomes to connectomes.
 
-A transform is one class that derives from `stateless.Transform`, a name here and a line of `connectomes.TRANSFORMS`:
+A transform is a row of `stateless.STATELESS`, or a class that derives from `fitted.FittedTransform`, and a name here:
 ``--help``, the workflow, the sidecars, the transform screen and the contract tests then know it.
 """
 

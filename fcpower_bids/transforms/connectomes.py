@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,31 +13,13 @@ from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome import covered_parcels, pearson_connectivity
 from fcpower_bids.errors import RecordingError, Unfit, UsageError
 from fcpower_bids.settings import Method
+from fcpower_bids.transforms import NAMES
 from fcpower_bids.transforms.fitted import Tangent, Tucker
-from fcpower_bids.transforms.stateless import (
-    Cholesky,
-    Degree,
-    FisherZ,
-    LogCholesky,
-    LogEuclidean,
-    PartialCorrelation,
-    Power,
-    Precision,
-    Transform,
-)
+from fcpower_bids.transforms.stateless import STATELESS, Transform
 
-TRANSFORMS: Mapping[str, type[Transform]] = {
-    "power": Power,
-    "fisher_z": FisherZ,
-    "log_euclidean": LogEuclidean,
-    "partial_correlation": PartialCorrelation,
-    "tangent": Tangent,
-    "degree": Degree,
-    "cholesky": Cholesky,
-    "log_cholesky": LogCholesky,
-    "precision": Precision,
-    "tucker": Tucker,
-}
+_ROWS: dict[str, Any] = {row.name: row for row in STATELESS} | {"tangent": Tangent, "tucker": Tucker}
+TRANSFORMS: Mapping[str, Any] = {name: _ROWS[name] for name in NAMES}
+"""Transforms of single recordings, and classes of those that are fitted on a cohort."""
 FC = "fc"
 ESTIMATOR = "Pearson correlation"
 Connectome = tuple[np.ndarray, dict[str, Any]]
@@ -45,23 +27,22 @@ Connectome = tuple[np.ndarray, dict[str, Any]]
 
 
 def transform_parameters(name: str, settings: Method) -> dict[str, Any]:
-    """Return the user's values of a transform's parameters: a field that is called like an option is that option."""
-    options = {field.name for field in fields(Method)}
-    return {field.name: getattr(settings, field.name) for field in fields(TRANSFORMS[name]) if field.name in options}
+    """Return the user's values of a transform's parameters, which are called like the options."""
+    return {parameter: getattr(settings, parameter) for parameter in TRANSFORMS[name].parameters}
 
 
-def make_transform(name: str, settings: Method) -> Any:
+def make_transform(name: str, settings: Method) -> Transform:
     """Return a transform of single recordings with the user's parameters. Raises UsageError."""
     return recording_transform(name, transform_parameters(name, settings))
 
 
-def recording_transform(name: str, parameters: Mapping[str, Any]) -> Any:
+def recording_transform(name: str, parameters: Mapping[str, Any]) -> Transform:
     """Return a transform of single recordings with these parameters. Raises UsageError."""
     if (transform := TRANSFORMS.get(name)) is None:
         raise UsageError(f"There is no transform called '{name}'. Choose from: {', '.join(TRANSFORMS)}.")
     if not transform.stateless:
         raise UsageError(f"The transform '{name}' is fitted on a cohort. Use it at group level, not on one recording.")
-    return transform(**parameters)
+    return replace(transform, parameters={**transform.parameters, **parameters})
 
 
 def describe_unread_remedy(asked: Iterable[str], settings: Method) -> Iterator[str]:
@@ -78,13 +59,15 @@ def connectivity_of(series: np.ndarray, names: Sequence[str]) -> Connectome:
         return pearson_connectivity(series), {"Estimator": ESTIMATOR}
 
 
-def transform_recording(transform: Any, matrix: FloatArray, series: np.ndarray, names: Sequence[str]) -> Connectome:
+def transform_recording(
+    transform: Transform, matrix: FloatArray, series: np.ndarray, names: Sequence[str]
+) -> Connectome:
     """Transform FC (P, P), or its series (T, P) where the transform needs that. Raises RecordingError."""
     source = series if transform.needs == "series" else matrix
     if not len(source):
         raise RecordingError(f"The transform '{transform.label}' needs a series, which averaged runs do not have.")
     with _naming(names):
-        transformed = transform.fit([source]).transform([source])[0]
+        transformed = transform.transform([source])[0]
         covered = covered_parcels(matrix)
         if transformed.shape != matrix.shape or not np.isfinite(transformed[np.ix_(covered, covered)]).all():
             # `Unfit` would blame the recording for it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -14,6 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome import (
+    ParcelError,
+    counted_among_all,
+    covered_parcels,
     eigendecompose,
     full_rank,
     inverse,
@@ -21,9 +24,10 @@ from fcpower_bids.core.connectome import (
     regularise,
     spectral_map,
     spectral_power,
+    spread,
 )
 from fcpower_bids.errors import Unfit
-from fcpower_bids.transforms.stateless import FittedTransform, FullRankTransform
+from fcpower_bids.transforms.stateless import REMEDY
 
 MAXIMUM_ITERATIONS = 50
 TOLERANCE = 1e-10
@@ -126,8 +130,50 @@ MEANS: dict[str, Callable[..., FloatArray]] = {
 """By the name of the tangent reference: functions of the matrices; the affine-invariant one has a tolerance too."""
 
 
+class FittedTransform:
+    """A transform that is fitted to recordings of the same parcels; one that any of them lacks is left out for all.
+
+    A subclass gives the class attributes, `fit` and `_apply`. `covered_` (P,): parcels that every fitted recording
+    covers, after `fit`.
+    """
+
+    stateless: ClassVar[bool] = False
+    diagonal: ClassVar[bool] = False  # whether that of the result holds what its edges do not
+    parameters: ClassVar[Mapping[str, Any]] = {}  # those that are options
+    fits: ClassVar[str]  # what is fitted, in words
+    summary: ClassVar[str]  # one sentence for the methods text
+
+    def _cover(self, X: Sequence[ArrayLike]) -> None:
+        """Find the parcels that all cover. Raises ValueError."""
+        if not len(X):
+            raise ValueError(f"There is no recording to fit {self.fits} to.")
+        if len({np.shape(recording) for recording in X}) > 1:
+            raise ValueError("The recordings of a group must have the same parcels.")
+        self.covered_ = np.all([covered_parcels(recording) for recording in X], axis=0)
+
+    def _block(self, recording: ArrayLike) -> FloatArray:
+        recording = np.asarray(recording)
+        return recording if self.covered_.all() else recording[np.ix_(self.covered_, self.covered_)]
+
+    def _apply(self, recording: FloatArray) -> FloatArray:
+        raise NotImplementedError
+
+    def transform(self, X: Sequence[ArrayLike]) -> FloatArray:
+        """Transform recordings (P, P), NaN in parcels that were not fitted: (n, P, P). Raises ValueError."""
+        if not hasattr(self, "covered_"):
+            raise ValueError(f"Call fit with the recordings of the group first: {self.fits} is not there.")
+        transformed = []
+        for recording in X:
+            missing = self.covered_ & ~covered_parcels(recording)
+            if missing.any():
+                raise ParcelError(f"A parcel of {self.fits} is not covered here", np.flatnonzero(missing))
+            with counted_among_all(self.covered_):
+                transformed.append(spread(self._apply(self._block(recording)), self.covered_))
+        return np.stack(transformed)
+
+
 @dataclass(kw_only=True, eq=False)
-class Tangent(FittedTransform, FullRankTransform):
+class Tangent(FittedTransform):
     """log(R^(-1/2) FC R^(-1/2)) with the reference R of the recordings it was fitted to (Varoquaux et al. 2010).
 
     `reference_` (C, C): R of the covered parcels, after `fit`.
@@ -135,17 +181,15 @@ class Tangent(FittedTransform, FullRankTransform):
 
     fits: ClassVar[str] = "the tangent reference"
     summary: ClassVar[str] = "Tangent space: the matrix logarithm of Pearson FC after whitening by a mean of the group."
+    parameters: ClassVar[Mapping[str, Any]] = REMEDY
     reference: str = "harmonic"
     tolerance: float = TOLERANCE
+    eigenvalue_floor: float | None = None
+    shrink_to_identity: float | None = None
 
     def __post_init__(self) -> None:
         if self.reference not in MEANS:
             raise ValueError(f"There is no tangent reference '{self.reference}'. Choose from: {', '.join(MEANS)}.")
-
-    @property
-    def label(self) -> str:
-        """``tangentharmonic`` for the harmonic reference."""
-        return f"tangent{self.reference}"
 
     def fit(self, X: Sequence[ArrayLike]) -> Tangent:
         """Compute the reference of n recordings, each (P, P)."""
@@ -159,9 +203,6 @@ class Tangent(FittedTransform, FullRankTransform):
     def _apply(self, recording: FloatArray) -> FloatArray:
         regular = full_rank(recording, self.eigenvalue_floor, self.shrink_to_identity)
         return np.asarray(_vector(self.tolerance)(regular, self._whitener), dtype=float)
-
-    def _describe(self, recording: FloatArray) -> dict[str, Any]:
-        return {**super()._describe(recording), "TangentReference": self.reference}
 
 
 TUCKER_ITERATIONS = 30
@@ -182,7 +223,6 @@ class Tucker(FittedTransform):
     """
 
     fits: ClassVar[str] = "the set of Tucker factors"
-    called: ClassVar[str] = "tucker"
     summary: ClassVar[str] = "Pearson FC rebuilt from few factors of the parcels and of the people (Tucker)."
     parcel_share: float = 0.25
     people_share: float = 0.5
@@ -211,9 +251,6 @@ class Tucker(FittedTransform):
         kept = (self.directions_ @ (self.directions_.T @ core)).reshape(r, r)
         denoised = self.factors_ @ kept @ self.factors_.T
         return (denoised + denoised.T) / 2
-
-    def _describe(self, recording: FloatArray) -> dict[str, Any]:
-        return {"TuckerParcelFactors": self.factors_.shape[1], "TuckerDirections": self.directions_.shape[1]}
 
 
 def decompose_tensor(tensor: NDArray[np.floating], n_factors: int, n_people: int) -> tuple[FloatArray, FloatArray]:

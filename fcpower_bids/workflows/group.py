@@ -21,11 +21,10 @@ from fcpower_bids.analyses.features import FC, FC_POWER, has_series, join_whole,
 from fcpower_bids.analyses.study import FEWEST_PEOPLE
 from fcpower_bids.check import check_first
 from fcpower_bids.cohort.assembly import check_names
-from fcpower_bids.cohort.feature_choice import OWN_ATLAS, read_embedding_facts
 from fcpower_bids.cohort.inclusion import DECISION, EXCLUDED_TABLE, NO_SESSION, PERSON, RECORDING
 from fcpower_bids.cohort.phenotype_columns import name_columns
 from fcpower_bids.cohort.recordings import selected_of, write_recordings
-from fcpower_bids.cohort.scans import IDENTITY, SCANS
+from fcpower_bids.cohort.scans import IDENTITY, OWN_ATLAS, SCANS
 from fcpower_bids.elsewhere.imports import bring_sources
 from fcpower_bids.encoders import embedding_label, open_encoder
 from fcpower_bids.errors import DatasetError, Incomplete, NotInCohort, RecordingError, Unfit, UsageError
@@ -302,8 +301,7 @@ def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
     """Add what the sidecars say of the embeddings, and the encoder of ``--encoder`` where an analysis embeds again."""
     if not cohort.embeddings and settings.method.encoder is None:
         return cohort
-    label, asked = embedding_label(settings.method), analyses_to_run(settings)
-    facts = read_embedding_facts(cohort.embeddings, settings)
+    label, asked, facts = embedding_label(settings.method), analyses_to_run(settings), cohort.embedding_facts
     leaks = tuple(
         f"The cohort statistics of the embedding '{name}' were {about['statistics']}, "
         "which may be of people who are tested here (a leak)."
@@ -330,9 +328,7 @@ def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
                     "over the runs that have one."
                 )
     notes = [*cohort.notes, *leaks, *(notes if len(several) and cohort.embeddings else [])]
-    return dataclasses.replace(
-        cohort, encoders=encoders, embeddings=embeddings, embedding_facts=facts, notes=tuple(notes)
-    )
+    return dataclasses.replace(cohort, encoders=encoders, embeddings=embeddings, notes=tuple(notes))
 
 
 def load_series_encoder(

@@ -37,6 +37,7 @@ from tests.doors.test_doors_in_pairs import ridge
 from tests.planting.participant_outputs import add_output
 
 PEOPLE, NEW = 120, 12
+UNMEASURED = Quality(np.nan, np.nan, np.nan, np.nan)
 EDGES = np.triu_indices(6, 1)
 
 
@@ -176,7 +177,7 @@ def test_new_people_are_predicted(split, kernel):
     cohort, train = split
     model = fit_final_model(train, choose(**CHOICES, kernel=kernel), "planted_score", "fc_power")
     facts = json.loads(json.dumps(model.facts))
-    found = [apply_model(model, connectome(cohort, row), cohort.parcels) for row in range(120, 180)]
+    found = [apply_model(model, connectome(cohort, row), cohort.parcels, UNMEASURED) for row in range(120, 180)]
     truth = cohort.phenotypes["planted_score"].loc[cohort.scans["participant_id"].iloc[120:180]]
     assert np.corrcoef([row["prediction"] for row, _ in found], truth)[0, 1] > 0.7
     assert np.mean([not warnings for _, warnings in found]) > 0.8
@@ -199,9 +200,9 @@ def test_a_scan_and_what_is_said_of_it_are_compared_with_the_training(split):
     assert "repetition time of 0.8 s" in warnings
     assert "motion of 3 mm" in warnings
     strange = np.corrcoef(np.random.default_rng(1).standard_normal((60, 300)))
-    assert "unlike those of the training people" in apply_model(model, strange, cohort.parcels)[1][0]
+    assert "unlike those of the training people" in apply_model(model, strange, cohort.parcels, UNMEASURED)[1][0]
     model.facts["TargetRange"] = [1e6, 2e6]
-    assert "outside the values of 'planted_score'" in apply_model(model, strange, cohort.parcels)[1][-1]
+    assert "outside the values of 'planted_score'" in apply_model(model, strange, cohort.parcels, UNMEASURED)[1][-1]
 
 
 def test_models_of_other_names_have_other_folders(tmp_path):
@@ -237,7 +238,7 @@ def with_pickle(path):
 def test_what_is_not_a_model_is_refused_and_never_run(tmp_path, write, capsys):
     path = tmp_path / "a_model"
     write(path)
-    with pytest.raises(DatasetError, match=r"a_model.*(OUTPUT_DIR/group/models|model 10 is needed)"):
+    with pytest.raises(DatasetError, match=r"a_model.*(OUTPUT_DIR/group/models|model 11 is needed)"):
         load_model(path)
     assert "code was run" not in capsys.readouterr().out
 
@@ -251,7 +252,7 @@ def test_a_changed_card_is_named(tmp_path, old, new):
     assert load_model(path)[1]["Parcels"] == ["a"], "laid out anew, with a mark of its encoding"
     assert old in text
     card.write_text(text.replace(old, new))
-    with pytest.raises(DatasetError, match=r"model\.json is not the file|model 10 is needed"):
+    with pytest.raises(DatasetError, match=r"model\.json is not the file|model 11 is needed"):
         load_model(path)
 
 
@@ -301,6 +302,19 @@ def test_two_models_of_one_name_are_refused_before_anything_is_written(found, tm
     assert not (there / "group" / "predicted").exists()
 
 
+def test_a_table_with_ages_of_refused_scans_alone_is_no_fault_at_the_end(found, tmp_path, capsys):
+    (model,), there = models(found[1]), shutil.copytree(found[1] / "new", tmp_path / "new", symlinks=True)
+    broken = next(there.rglob("*_stat-pearsoncorrelation_relmat.tsv"))
+    broken.write_text("no\tmatrix\n")
+    person = re.search(r"sub-\d+", broken.name).group()
+    ages = tmp_path / "ages.tsv"
+    ages.write_text(f"participant_id\tage\n{person}\t40\n")
+    main(["predict", str(model), str(there), "--phenotypes", str(ages)])
+    assert "has no number in its column" not in capsys.readouterr().err
+    table = read_table(next((there / "group" / "predicted").glob("*.tsv"))).set_index("participant_id")
+    assert table["state"].ne("predicted").pipe(lambda refused: refused.index[refused].tolist()) == [person]
+
+
 @pytest.mark.parametrize(("share", "sites"), [(0.0, 6), (0.95, 1)])
 def test_a_model_is_saved_and_used_where_the_test_finds_skill_and_refused_where_not(
     tmp_path, capsys, monkeypatch, share, sites
@@ -339,13 +353,16 @@ def test_what_is_known_without_a_scan_is_set_beside_the_model(tmp_path, capsys):
     (model,) = models(cohort)
     skill = json.loads((model / "model.json").read_text())["Skill"]
     table = read_table(cohort / "out" / "group" / "prediction_baselines.tsv").set_index("model")
-    both, added = table.loc["known and connectome"], skill["Added"]
-    alone = table.loc[both["over"]]
-    assert [added["alone"], added["together"]] == pytest.approx([alone["value"], both["value"]], abs=0.005)
-    assert (added["p"], added["adds"]) == (both["p_adds"], bool(both["adds"]))
+    both = table.loc["known and connectome"]
+    said = re.search(r" ([-.\d]+), with the connectome ([-.\d]+); .* adds \S+ \(p [<=] ([.\d]+)\)", skill["Beside"])
+    alone, together, p = map(float, said.groups())
+    assert [alone, together] == pytest.approx([table.loc[both["over"], "value"], both["value"]], abs=0.005)
+    assert p == pytest.approx(max(both["p_adds"], 0.001), abs=0.0005)
+    assert skill["Adds"] == bool(both["adds"])
     assert say_added(skill) == []
-    (said,) = say_added({"Added": {"over": "sex alone", "alone": 0.2, "together": 0.21, "p": 0.4, "adds": False}})
-    assert "adds nothing that was shown: sex alone 0.20, with it 0.21" in said
+    beside = "sex alone 0.20, with the connectome 0.21; the connectome adds nothing that was shown (p = 0.400)"
+    (said,) = say_added({"Beside": beside, "Adds": False})
+    assert f"adds nothing that was shown: {beside}" in said
 
 
 def test_an_error_above_that_of_the_guess_is_no_skill_whatever_the_test_found():

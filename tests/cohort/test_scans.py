@@ -106,7 +106,7 @@ def test_embeddings_are_averaged_over_runs_and_missing_where_there_is_none_of_th
     add_embedding(out, "sub-01_run-1", np.array([1.0, 2.0]))
     add_embedding(out, "sub-01_run-2", np.array([3.0, 6.0]), NuisanceStrategy="24P", weights="elsewhere")
     add_embedding(out, "sub-03", np.array([1.0, 2.0]), NuisanceStrategy="36P")
-    embeddings, rows, _ = read_embeddings(scans_of(out)[0])
+    embeddings, _, rows, _ = read_embeddings(scans_of(out)[0])
     np.testing.assert_array_equal(embeddings["fbert1m"], [[2.0, 4.0], [np.nan, np.nan], [np.nan, np.nan]])
     reasons = {(row.participant_id, row.what): row.reason for row in rows}
     assert reasons.keys() == {("sub-02", "embedding"), ("sub-03", "embedding")}

@@ -167,7 +167,7 @@ def cohort():
 
 def test_linear_kind_is_ridge_on_z_scores(cohort):
     features, y = cohort
-    got = predict_from_arrays(ridge_model_arrays(features[:30], y[:30], 2.0, "linear"), features[30:]).predicted
+    got = predict_from_arrays(ridge_model_arrays(features[:30], y[:30], 2.0, "linear"), features[30:])[0]
     scaler = StandardScaler().fit(features[:30])
     expected = Ridge(alpha=2.0).fit(scaler.transform(features[:30]), y[:30]).predict(scaler.transform(features[30:]))
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-11)
@@ -178,7 +178,7 @@ def test_similarity_is_the_mean_correlation_with_the_training_scans(cohort):
     arrays = ridge_model_arrays(features, y, 1.0)
     new = np.random.default_rng(1).standard_normal((3, 60)) + features.mean(axis=0)
     expected = [np.mean([np.corrcoef(x, row)[0, 1] for row in features]) for x in new]
-    np.testing.assert_allclose(predict_from_arrays(arrays, new).similarity, expected, atol=1e-12)
+    np.testing.assert_allclose(predict_from_arrays(arrays, new)[1], expected, atol=1e-12)
 
 
 PROBED = np.array([0.1, 1.0, 10.0, 100.0])

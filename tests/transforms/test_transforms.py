@@ -10,26 +10,30 @@ import pytest
 from scipy.linalg import subspace_angles
 
 from fcpower_bids.core.connectome import ParcelError, pearson_connectivity
-from fcpower_bids.transforms.connectomes import TRANSFORMS
+from fcpower_bids.transforms.connectomes import TRANSFORMS, recording_transform
 from fcpower_bids.transforms.fitted import SUBSPACES, Subspace, Tangent, Tucker
-from fcpower_bids.transforms.stateless import (
-    Cholesky,
-    Degree,
-    FisherZ,
-    LogCholesky,
-    LogEuclidean,
-    PartialCorrelation,
-    Power,
-    Precision,
-    shrunk_covariance,
-)
+from fcpower_bids.transforms.stateless import shrunk_covariance
 
 N_PARCELS = 7
 
 
+def make(name, **parameters):
+    return recording_transform(name, parameters)
+
+
 @pytest.fixture(params=TRANSFORMS)
 def transform(request):
-    return TRANSFORMS[request.param]()
+    return TRANSFORMS[request.param] if TRANSFORMS[request.param].stateless else TRANSFORMS[request.param]()
+
+
+def needs_series(transform):
+    return transform.stateless and transform.needs == "series"
+
+
+def transform_all(transform, recordings):
+    """Those of a group after it was fitted to them."""
+    fitted = transform if transform.stateless else replace(transform).fit(recordings)
+    return fitted.transform(recordings)
 
 
 @pytest.fixture
@@ -37,15 +41,15 @@ def recordings(transform):
     rng = np.random.default_rng(0)
     mixing = np.eye(N_PARCELS) + 0.3 * rng.standard_normal((N_PARCELS, N_PARCELS))
     series = rng.standard_normal((4, 60, N_PARCELS)) @ mixing
-    return series if transform.needs == "series" else np.stack([pearson_connectivity(one) for one in series])
+    return series if needs_series(transform) else np.stack([pearson_connectivity(one) for one in series])
 
 
 def test_reordered_parcels_reorder_the_result(transform, recordings):
     order = np.random.default_rng(1).permutation(N_PARCELS)
-    reordered = recordings[:, :, order] if transform.needs == "series" else recordings[:, order][:, :, order]
-    expected = replace(transform).fit_transform(recordings)[:, order][:, :, order]
-    result = replace(transform).fit_transform(reordered)
-    if "cholesky" not in transform.label:
+    reordered = recordings[:, :, order] if needs_series(transform) else recordings[:, order][:, :, order]
+    expected = transform_all(transform, recordings)[:, order][:, :, order]
+    result = transform_all(transform, reordered)
+    if "cholesky" not in getattr(transform, "name", ""):
         np.testing.assert_allclose(result, expected, atol=1e-9)
     else:
         assert np.abs(result - expected).max() > 1e-3
@@ -54,25 +58,25 @@ def test_reordered_parcels_reorder_the_result(transform, recordings):
 def test_uncovered_parcels_stay_missing_and_touch_nobody(transform, recordings):
     holed = recordings.copy()
     holed[:, :, 2] = np.nan
-    if transform.needs == "connectivity":
+    if not needs_series(transform):
         holed[:, 2] = np.nan
     kept = np.delete(np.arange(N_PARCELS), 2)
-    without = recordings[:, :, kept] if transform.needs == "series" else recordings[:, kept][:, :, kept]
-    result = replace(transform).fit_transform(holed)
+    without = recordings[:, :, kept] if needs_series(transform) else recordings[:, kept][:, :, kept]
+    result = transform_all(transform, holed)
     assert np.isnan(result[:, 2]).all()
     assert np.isnan(result[:, :, 2]).all()
-    np.testing.assert_allclose(result[:, kept][:, :, kept], replace(transform).fit_transform(without), atol=1e-12)
+    np.testing.assert_allclose(result[:, kept][:, :, kept], transform_all(transform, without), atol=1e-12)
 
 
 def test_stateless_ones_need_neither_company_nor_fit(transform, recordings):
     if transform.stateless:
         batch = transform.transform(recordings)
-        alone = np.concatenate([replace(transform).transform([recording]) for recording in recordings])
+        alone = np.concatenate([transform.transform([recording]) for recording in recordings])
         np.testing.assert_array_equal(alone, batch)
+        json.dumps(transform.metadata(recordings[0]), allow_nan=False)
     else:
         with pytest.raises(ValueError, match="fit"):
             transform.transform(recordings)
-    json.dumps(transform.fit(recordings).metadata(recordings[0]), allow_nan=False)
 
 
 def noise(volumes: int, parcels: int) -> np.ndarray:
@@ -91,21 +95,21 @@ def refused_parcels(transform, matrix, match) -> tuple[int, ...]:
 # --- FC^alpha and its limit -------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("alpha", ["0.1", "0.35"])
 def test_power_agrees_with_pyriemann(golden, alpha):
-    powered = Power(alpha=float(alpha)).transform(golden["corr"])
+    powered = make("power", alpha=float(alpha)).transform(golden["corr"])
     np.testing.assert_allclose(powered, golden[f"pyriemann_powm_{alpha}"], rtol=0, atol=1e-12)
 
 
 def test_short_scan_reports_what_was_clipped_by_the_precision_of_the_input():
-    metadata = Power().metadata(SHORT)
+    metadata = make("power").metadata(SHORT)
     assert metadata["Alpha"] == 0.35
     assert (metadata["Rank"], metadata["NumberClipped"]) == (9, 16)
     assert abs(metadata["SmallestEigenvalue"]) < 1e-13
-    assert np.isfinite(Power().transform([SHORT])).all()
-    assert Power().metadata(SHORT.astype(np.float32))["NumberClipped"] == 16
+    assert np.isfinite(make("power").transform([SHORT])).all()
+    assert make("power").metadata(SHORT.astype(np.float32))["NumberClipped"] == 16
 
 
 def test_logarithm_agrees_with_pyriemann_and_is_the_limit_of_powers(golden):
-    logarithms = LogEuclidean().transform(golden["corr"])
+    logarithms = make("log_euclidean").transform(golden["corr"])
     np.testing.assert_allclose(logarithms, golden["pyriemann_logm"], rtol=0, atol=1e-12)
     rows, columns = np.triu_indices(24)
     np.testing.assert_allclose(
@@ -115,17 +119,17 @@ def test_logarithm_agrees_with_pyriemann_and_is_the_limit_of_powers(golden):
         atol=1e-12,
     )
     connectivity = pearson_connectivity(noise(60, 8))
-    quotient = (Power(alpha=1e-7).transform([connectivity]) - np.eye(8)) / 1e-7
-    np.testing.assert_allclose(quotient, LogEuclidean().transform([connectivity]), atol=1e-6)
+    quotient = (make("power", alpha=1e-7).transform([connectivity]) - np.eye(8)) / 1e-7
+    np.testing.assert_allclose(quotient, make("log_euclidean").transform([connectivity]), atol=1e-6)
 
 
-@pytest.mark.parametrize("transform", [LogEuclidean, Cholesky, LogCholesky])
-def test_short_scan_is_refused_without_a_choice_and_the_choice_is_recorded(transform):
+@pytest.mark.parametrize("name", ["log_euclidean", "cholesky", "log_cholesky"])
+def test_short_scan_is_refused_without_a_choice_and_the_choice_is_recorded(name):
     with pytest.raises(ValueError, match=r"rank-deficient \(16 of 25.*Give a shrinkage or a floor"):
-        transform().transform([SHORT])
+        make(name).transform([SHORT])
     chosen = {"eigenvalue_floor": (1e-3, "EigenvalueFloor"), "shrink_to_identity": (0.1, "ShrinkageIntensity")}
     for choice, (value, key) in chosen.items():
-        made = transform(**{choice: value})
+        made = make(name, **{choice: value})
         assert np.isfinite(made.transform([SHORT])).all()
         metadata = made.metadata(SHORT)
         assert metadata[key] == value
@@ -134,7 +138,7 @@ def test_short_scan_is_refused_without_a_choice_and_the_choice_is_recorded(trans
 
 # --- Cholesky factors -------------------------------------------------------------------------------------------------
 def test_cholesky_agrees_with_scipy(golden):
-    lower = np.tril(Cholesky().transform(golden["corr"][:1])[0])
+    lower = np.tril(make("cholesky").transform(golden["corr"][:1])[0])
     np.testing.assert_allclose(lower, golden["scipy_cholesky_s0"], rtol=0, atol=1e-13)
     np.testing.assert_allclose(lower @ lower.T, golden["corr"][0], atol=1e-13)
 
@@ -143,60 +147,62 @@ def test_cholesky_agrees_with_scipy(golden):
 def test_fisher_z_is_arctanh_with_a_zero_diagonal():
     matrix = np.array([[1, 0.5, -0.2], [0.5, 1, 0], [-0.2, 0, 1]])
     expected = 0.5 * np.log((1 + matrix - np.eye(3)) / (1 - matrix + np.eye(3)))
-    np.testing.assert_allclose(FisherZ().transform([matrix])[0], expected, atol=1e-15)
-    assert FisherZ().entities == (("stat", "pearsoncorrelation"), ("desc", "fisherz"))
+    np.testing.assert_allclose(make("fisher_z").transform([matrix])[0], expected, atol=1e-15)
+    assert make("fisher_z").entities == (("stat", "pearsoncorrelation"), ("desc", "fisherz"))
 
 
 def test_perfect_correlations_are_named_even_behind_a_missing_parcel():
     matrix = np.eye(4)
     matrix[2, 3] = matrix[3, 2] = -1.0
     matrix[0] = matrix[:, 0] = np.nan
-    assert refused_parcels(FisherZ(), matrix, "perfectly") == (2, 3)
+    assert refused_parcels(make("fisher_z"), matrix, "perfectly") == (2, 3)
 
 
 def test_degree_by_hand_and_by_its_invariances():
     matrix = np.array([[1, 0.5, -0.3], [0.5, 1, 0.1], [-0.3, 0.1, 1]])
-    normalised = Degree().transform([matrix])[0]
+    normalised = make("degree").transform([matrix])[0]
     assert normalised[0, 1] == pytest.approx(0.5 / np.sqrt(0.8 * 0.6))
     assert normalised[0, 2] == pytest.approx(-0.3 / np.sqrt(0.8 * 0.4))
     np.testing.assert_array_equal(np.diag(normalised), 0)
     matrix = pearson_connectivity(noise(40, 9))
-    np.testing.assert_allclose(Degree().transform([5 * matrix]), Degree().transform([matrix]), atol=1e-15)
-    assert np.abs(np.linalg.eigvalsh(Degree().transform([matrix])[0])).max() <= 1
+    np.testing.assert_allclose(make("degree").transform([5 * matrix]), make("degree").transform([matrix]), atol=1e-15)
+    assert np.abs(np.linalg.eigvalsh(make("degree").transform([matrix])[0])).max() <= 1
     isolated = np.eye(4)
     isolated[:2, :2] = [[1, 0.4], [0.4, 1]]
-    assert refused_parcels(Degree(), isolated, "degree is zero") == (2, 3)
+    assert refused_parcels(make("degree"), isolated, "degree is zero") == (2, 3)
 
 
 # --- Precision and partial correlation --------------------------------------------------------------------------------
 def test_precision_agrees_with_nilearn_and_scikit_learn(golden):
     series = golden["timeseries"]
-    np.testing.assert_allclose(Precision().transform(series), golden["nilearn_precision_lw_z"], rtol=0, atol=1e-11)
+    np.testing.assert_allclose(
+        make("precision").transform(series), golden["nilearn_precision_lw_z"], rtol=0, atol=1e-11
+    )
     for one, covariance, shrinkage in zip(
         series, golden["sklearn_ledoit_wolf_cov"], golden["sklearn_ledoit_wolf_shrinkage"], strict=True
     ):
         ours = shrunk_covariance(one)
         np.testing.assert_allclose(ours[0], covariance, rtol=0, atol=1e-12)
         assert ours[1] == pytest.approx(shrinkage, abs=1e-12)
-        assert Precision().metadata(one)["ShrinkageIntensity"] == pytest.approx(shrinkage, abs=1e-12)
+        assert make("precision").metadata(one)["ShrinkageIntensity"] == pytest.approx(shrinkage, abs=1e-12)
 
 
 def test_precision_of_a_short_scan_is_an_inverse_and_has_no_units():
     series = noise(10, 25)
     np.testing.assert_allclose(
-        Precision().transform([series])[0] @ shrunk_covariance(series)[0], np.eye(25), atol=1e-11
+        make("precision").transform([series])[0] @ shrunk_covariance(series)[0], np.eye(25), atol=1e-11
     )
     series = noise(30, 5)
     scaled = 7 + series * [1, 10, 100, 0.1, 3]
-    np.testing.assert_allclose(Precision().transform([scaled]), Precision().transform([series]), atol=1e-11)
+    np.testing.assert_allclose(make("precision").transform([scaled]), make("precision").transform([series]), atol=1e-11)
     series[:, 3] = 2.5
     series[:, 1] = np.nan
-    assert refused_parcels(Precision(), series, "constant") == (3,)
+    assert refused_parcels(make("precision"), series, "constant") == (3,)
 
 
 @pytest.mark.parametrize("standardised", ["z", "raw"])
 def test_partial_correlation_agrees_with_nilearn(golden, standardised):
-    partial = PartialCorrelation().transform(golden["timeseries"])
+    partial = make("partial_correlation").transform(golden["timeseries"])
     np.testing.assert_allclose(partial, golden[f"nilearn_partial_correlation_lw_{standardised}"], rtol=0, atol=1e-12)
 
 
@@ -216,7 +222,7 @@ def draw_connectomes(n_parcels=6, n_volumes=50):
     ],
 )
 def test_agrees_with_pyriemann(golden, reference, name, tolerance):
-    tangent = Tangent(reference=reference).fit_transform(golden["corr"])
+    tangent = transform_all(Tangent(reference=reference), golden["corr"])
     expected = golden[f"pyriemann_tangent_riemann_ref_{name}"]
     rows, columns = np.triu_indices(24)
     weighted = tangent[:, rows, columns] * np.where(rows == columns, 1, np.sqrt(2))
@@ -237,7 +243,7 @@ def test_parcel_that_one_misses_is_left_out_for_all():
     without = connectomes[:, kept][:, :, kept]
     result = transform.transform(connectomes)
     assert np.isnan(result[:, 2]).all()
-    np.testing.assert_allclose(result[:, kept][:, :, kept], Tangent().fit_transform(without), atol=1e-14)
+    np.testing.assert_allclose(result[:, kept][:, :, kept], transform_all(Tangent(), without), atol=1e-14)
 
 
 def test_short_scans_need_a_choice():
@@ -246,8 +252,7 @@ def test_short_scans_need_a_choice():
         Tangent().fit(connectomes)
     transform = Tangent(shrink_to_identity=0.2).fit(connectomes)
     shrunk = 0.8 * connectomes + 0.2 * np.eye(20)
-    np.testing.assert_allclose(transform.transform(connectomes), Tangent().fit_transform(shrunk), atol=1e-11)
-    assert transform.metadata(connectomes[0])["ShrinkageIntensity"] == 0.2
+    np.testing.assert_allclose(transform.transform(connectomes), transform_all(Tangent(), shrunk), atol=1e-11)
 
 
 def test_agrees_with_tensorly(golden, monkeypatch):
@@ -255,7 +260,7 @@ def test_agrees_with_tensorly(golden, monkeypatch):
     monkeypatch.setattr("fcpower_bids.transforms.fitted.TUCKER_ITERATIONS", 500)
     monkeypatch.setattr("fcpower_bids.transforms.fitted.TUCKER_TOLERANCE", 1e-14)
     connectomes, expected = golden["corr"], golden["tensorly_tucker_8_8_10_recon"]
-    denoised = Tucker(parcel_share=8 / 24, people_share=10 / 14).fit_transform(connectomes)
+    denoised = transform_all(Tucker(parcel_share=8 / 24, people_share=10 / 14), connectomes)
     np.testing.assert_allclose(denoised, expected, rtol=0, atol=2e-4)
     assert np.linalg.norm(denoised - connectomes) <= np.linalg.norm(expected - connectomes)
 

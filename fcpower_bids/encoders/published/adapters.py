@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -121,28 +121,29 @@ HF_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How the authors of a model feed it."""
-
-    name: str  # that of `encoders.PUBLISHED`
-    source: str  # where model and weights were published
-    atlas: str  # its parcels, as for ``--atlas``
-    n_parcels: int  # how many they are
-    n_dimensions: int  # length of the embedding
-    repetition_time: float | None = None  # seconds between the volumes it was trained on; None if it takes any
-    tolerance: float = 0.12  # repetition times this close (relative) are taken as they are
-    frames: int | None = None  # volumes of a window; None if it takes the whole recording
-    band: tuple[float, float] | None = None  # pass-band of its training series in Hz, where it was filtered
-
-
-@dataclass(frozen=True)
 class PublishedEncoder:
     """A published encoder with the weights the user supplied; one subclass per model."""
 
-    recipe: Recipe
+    # how its authors feed it
+    name: ClassVar[str]  # that of `encoders.PUBLISHED`
+    url: ClassVar[str]  # where model and weights were published
+    size: ClassVar[Any]  # that of the published weights
+    atlas: ClassVar[str]  # its parcels, as for ``--atlas``
+    n_parcels: ClassVar[int]  # how many they are
+    n_dimensions: ClassVar[int]  # length of the embedding
+    repetition_time: ClassVar[float | None] = None  # seconds between the volumes it was trained on; None for any
+    tolerance: ClassVar[float] = 0.12  # repetition times this close (relative) are taken as they are
+    frames: ClassVar[int | None] = None  # volumes of a window; None if it takes the whole recording
+    band: ClassVar[tuple[float, float] | None] = None  # pass-band of its training series in Hz, where filtered
+
     model: nn.Module  # in evaluation mode
     source: Mapping[str, Any] = field(default_factory=dict)  # paths and sha256 of weights and auxiliary files
     protocol: str = "own"  # one of "own", "paper": fed as its authors feed it, or as in the comparison of the paper
+
+    @classmethod
+    @abstractmethod
+    def make(cls, path: Path, aux: Mapping[str, Path], size: Any) -> PublishedEncoder:
+        """Make the encoder from weights and the files of `FURTHER`. Raises CheckpointError."""
 
     @abstractmethod
     def prepare(self, series: FloatArray, repetition_time: float) -> Tensor:
@@ -150,7 +151,7 @@ class PublishedEncoder:
 
     def columns(self, parcel_names: Sequence[str]) -> Columns:
         """Position in the input of each parcel of the model, -1 for one it can do without. Raises RecordingError."""
-        return parcel_order(self.recipe.atlas).match(parcel_names)
+        return parcel_order(self.atlas).match(parcel_names)
 
     @torch.inference_mode()
     def embed(
@@ -172,20 +173,19 @@ class PublishedEncoder:
 
     def provenance(self, read: Read = "sequence") -> dict[str, Any]:
         """Identity of the embeddings, for the sidecar."""
-        recipe = self.recipe
         return {
-            "name": recipe.name,
+            "name": self.name,
             **self.source,
-            "licence": PUBLISHED[recipe.name],
-            "source": recipe.source,
+            "licence": PUBLISHED[self.name],
+            "source": self.url,
             "n_parameters": count_parameters(self.model),
-            "n_dimensions": recipe.n_dimensions,
-            "n_parcels": recipe.n_parcels,
-            "parcellation": recipe.atlas,
+            "n_dimensions": self.n_dimensions,
+            "n_parcels": self.n_parcels,
+            "parcellation": self.atlas,
             "protocol": self.protocol,
             "repetition_time": self.target_time,
-            "window": recipe.frames,
-            "band": recipe.band,
+            "window": self.frames,
+            "band": self.band,
             "read": f"{self.reading} ({self.protocol} protocol)",
             "missing_parcels": "refused",
         }
@@ -193,15 +193,15 @@ class PublishedEncoder:
     @property
     def reading(self) -> str:
         """Part of a recording that is read, in words."""
-        if self.recipe.frames is None:
+        if self.frames is None:
             return "whole recording"
         apart = f" {self.target_time:g} s apart" if self.target_time else ""
-        return f"windows of {self.recipe.frames} volumes{apart}"
+        return f"windows of {self.frames} volumes{apart}"
 
     @property
     def target_time(self) -> float | None:
         """Repetition time that recordings are resampled to; None where volumes are taken as they are."""
-        return self.recipe.repetition_time if self.protocol == "own" else None
+        return self.repetition_time if self.protocol == "own" else None
 
     def select(self, series: ArrayLike, columns: Columns) -> FloatArray:
         """Take the parcels of the model from one recording: (T, P) float64, 0 for parcels it does without."""
@@ -211,7 +211,7 @@ class PublishedEncoder:
         chosen = np.where(columns >= 0, values[:, columns], 0.0)
         if n := int((~np.isfinite(chosen).all(axis=0)).sum()):
             raise RecordingError(
-                f"{n} parcels that {self.recipe.name} needs are missing, in part or whole, or infinite; leave the "
+                f"{n} parcels that {self.name} needs are missing, in part or whole, or infinite; leave the "
                 "recording out."
             )
         return chosen
@@ -220,19 +220,19 @@ class PublishedEncoder:
         """Bring a recording to the repetition time of the model, or leave it. Raises RecordingError."""
         if np.isnan(repetition_time):
             raise RecordingError(
-                f"The repetition time is not known, and {self.recipe.name} needs it; state it where the series came "
+                f"The repetition time is not known, and {self.name} needs it; state it where the series came "
                 "from (repetition_time of a list)."
             )
         if not 0 < repetition_time < 20:
             raise RecordingError(f"A repetition time of {repetition_time:g} s cannot be; give it in seconds.")
-        target, recipe = self.target_time, self.recipe
-        if target is None or abs(repetition_time / target - 1) <= recipe.tolerance:
+        target = self.target_time
+        if target is None or abs(repetition_time / target - 1) <= self.tolerance:
             return series
         if repetition_time > target:
             as_they_are = replace(self, protocol="paper").target_time is None
             remedy = "set encoder_protocol to paper to feed them as they are" if as_they_are else "leave it out"
             raise RecordingError(
-                f"{recipe.name} was trained on volumes {target:g} s apart and those of the recording are "
+                f"{self.name} was trained on volumes {target:g} s apart and those of the recording are "
                 f"{repetition_time:g} s apart; {remedy}."
             )
         return resample(series, repetition_time, target)
@@ -241,52 +241,43 @@ class PublishedEncoder:
         """Cut (T, P) into ceil(T / frames) windows (n, frames, P), evenly spread. Raises RecordingError."""
         if len(series) < frames:
             raise RecordingError(
-                f"The recording has {len(series)} volumes at the repetition time of {self.recipe.name}, which needs "
+                f"The recording has {len(series)} volumes at the repetition time of {self.name}, which needs "
                 f"{frames}; leave it out of the embedding."
             )
         return crops(series, frames, -(-len(series) // frames))
 
-
-def loader(
-    build: Callable[[Recipe, Path, Mapping[str, Path], Any], PublishedEncoder],
-    recipe: Recipe,
-    published: Any,
-) -> Callable[..., Any]:
-    """Make a loader of an encoder of the published size: `build` from recipe, weights and the files of `FURTHER`."""
-
+    @classmethod
     def load(
+        cls,
         weights: str | Path | None,
         *,
         protocol: str = "own",
         parcel_names: Sequence[str] | None = None,
-        size: Any = published,
+        size: Any = None,
         **unused: Any,
     ) -> PublishedEncoder:
         """Load the encoder; see `fcpower_bids.encoders.load_encoder`."""
         if protocol not in ("own", "paper"):
             raise UsageError(f"There is no encoder protocol called '{protocol}'. Choose from: own, paper.")
-        path = find_weights(recipe, weights)
-        files = further_files(recipe.name, path)
-        if absent := [file for file in FURTHER.get(recipe.name, ()) if file not in files]:
+        path = find_weights(cls.name, weights)
+        files = further_files(cls.name, path)
+        if absent := [file for file in FURTHER.get(cls.name, ()) if file not in files]:
             raise UsageError(
-                f"{recipe.name} needs {absent[0]} beside {path.name} in {path.parent}: it comes with the model, or is "
+                f"{cls.name} needs {absent[0]} beside {path.name} in {path.parent}: it comes with the model, or is "
                 "made as docs/encoder.md says."
             )
-        encoder = build(recipe, path, files, size)
+        encoder = cls.make(path, files, size or cls.size)
         further = {file: digest_of(extra) for file, extra in files.items()}
         source = {"weights": path.name, "sha256": digest_of(path), "aux_sha256": further}
-        logger.warning("Licence of the weights of %s: %s. See %s.", recipe.name, PUBLISHED[recipe.name], recipe.source)
+        logger.warning("Licence of the weights of %s: %s. See %s.", cls.name, PUBLISHED[cls.name], cls.url)
         return ready(replace(encoder, source=source, protocol=protocol), parcel_names)
-
-    return load
 
 
 # --- Files of others ------------------------------------------------------------------------------------------------
 
 
-def find_weights(recipe: Recipe, weights: str | Path | None) -> Path:
+def find_weights(name: str, weights: str | Path | None) -> Path:
     """Weights file of an encoder. Raises EncoderUnavailable, CheckpointError."""
-    name = recipe.name
     if weights is None:
         raise EncoderUnavailable(f"No weights were given for the encoder {name}: download them and give their path.")
     path = Path(weights).expanduser()
@@ -388,61 +379,25 @@ def as_tensor(array: ArrayLike) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
 
 
-class Attention(nn.Module):
-    """Multi-head self-attention that never forms the N x N matrix; rows of ``qkv`` are queries, keys, values."""
-
-    def __init__(self, d: int, heads: int, qkv_bias: bool = True) -> None:
-        super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(d, 3 * d, bias=qkv_bias)
-        self.proj = nn.Linear(d, d)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Attend from every token (B, N, d) to every token."""
-        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.qkv(x).chunk(3, dim=-1))
-        out: Tensor = self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
-        return out
-
-
-class FeedForward(nn.Module):
-    """Two linear maps with the exact GELU between them."""
-
-    def __init__(self, d: int, ff: int) -> None:
-        super().__init__()
-        self.fc1, self.fc2 = nn.Linear(d, ff), nn.Linear(ff, d)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (B, N, d) to (B, N, d)."""
-        out: Tensor = self.fc2(F.gelu(self.fc1(x)))
-        return out
-
-
-class LayerScale(nn.Module):
-    """One learned factor per channel."""
-
-    def __init__(self, d: int) -> None:
-        super().__init__()
-        self.gamma = nn.Parameter(torch.ones(d))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Scale the last axis."""
-        return x * self.gamma
-
-
 class Block(nn.Module):
-    """x + attention(norm1 x), then x + feed-forward(norm2 x), each optionally scaled per channel."""
+    """x + attention(norm1 x), then x + feed-forward(norm2 x), each optionally scaled per channel; no N x N matrix."""
 
     def __init__(
         self, d: int, heads: int, ff: int, eps: float = 1e-6, qkv_bias: bool = True, layer_scale: bool = False
     ) -> None:
         super().__init__()
+        self.heads = heads
         self.norm1, self.norm2 = nn.LayerNorm(d, eps=eps), nn.LayerNorm(d, eps=eps)
-        self.attn, self.mlp = Attention(d, heads, qkv_bias), FeedForward(d, ff)
-        self.ls1: nn.Module = LayerScale(d) if layer_scale else nn.Identity()
-        self.ls2: nn.Module = LayerScale(d) if layer_scale else nn.Identity()
+        self.attn = nn.ModuleDict({"qkv": nn.Linear(d, 3 * d, bias=qkv_bias), "proj": nn.Linear(d, d)})
+        self.mlp = nn.ModuleDict({"fc1": nn.Linear(d, ff), "fc2": nn.Linear(ff, d)})
+        scales = [{"gamma": nn.Parameter(torch.ones(d))} if layer_scale else {} for _ in range(2)]
+        self.ls1, self.ls2 = map(nn.ParameterDict, scales)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map (B, N, d) to (B, N, d)."""
-        x = x + self.ls1(self.attn(self.norm1(x)))
-        out: Tensor = x + self.ls2(self.mlp(self.norm2(x)))
+        """Map (B, N, d) to (B, N, d); rows of ``qkv`` are queries, keys, values."""
+        parts = self.attn["qkv"](self.norm1(x)).chunk(3, dim=-1)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        attended = self.attn["proj"](F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        x = x + attended * self.ls1.get("gamma", 1.0)
+        out: Tensor = x + self.mlp["fc2"](F.gelu(self.mlp["fc1"](self.norm2(x)))) * self.ls2.get("gamma", 1.0)
         return out

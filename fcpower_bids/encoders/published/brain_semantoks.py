@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -18,11 +19,9 @@ from fcpower_bids.encoders.published.adapters import (
     Block,
     Columns,
     PublishedEncoder,
-    Recipe,
     as_tensor,
     crops,
     fill,
-    loader,
     parcel_order,
     z_scored,
 )
@@ -31,17 +30,6 @@ from fcpower_bids.errors import RecordingError
 ATLASES = ("Schaefer400", "TianS3", "Buckner7")
 N_CROPS = {"own": 8, "paper": 16}
 """Windows of a recording: of the released probe, and of the comparison of the paper."""
-RECIPE = Recipe(
-    name="brain-semantoks",
-    source="https://huggingface.co/SamGijsen/Brain-Semantoks",
-    atlas="Schaefer457",
-    n_parcels=457,
-    n_dimensions=1536,
-    repetition_time=2.0,
-    tolerance=0.01,
-    frames=100,
-    band=(0.01, 0.1),
-)
 
 
 @dataclass(frozen=True)
@@ -91,34 +79,23 @@ class LongConvolution(nn.Module):
         return convolved + x.repeat_interleave(heads, dim=1) * self.D.T.reshape(-1, 1)
 
 
-class LongBranch(nn.Module):
-    """The long convolution and a linear map of its channels."""
-
-    def __init__(self, parcels: int, width: int, taps: int, scales: int) -> None:
-        super().__init__()
-        heads = math.ceil(width / parcels)
-        self.slconv = LongConvolution(parcels, heads, taps, scales)
-        self.projection = nn.Linear(heads * parcels, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Series (B, parcels, T) to (B, width, T)."""
-        out: Tensor = self.projection(self.slconv(x).transpose(1, 2)).transpose(1, 2)
-        return out
-
-
 class NetworkTokenizer(nn.Module):
     """20 volumes of one network to one token: short and long convolution, GELU, mean over time, norm."""
 
     def __init__(self, parcels: int, size: SemantoksSize) -> None:
         super().__init__()
         half = size.d // 2
-        short = nn.Conv1d(parcels, half, 3, padding="same")
-        self.branches = nn.ModuleList([short, LongBranch(parcels, half, size.taps, size.scales)])
+        heads = math.ceil(half / parcels)
+        convolution = LongConvolution(parcels, heads, size.taps, size.scales)
+        long = nn.ModuleDict({"slconv": convolution, "projection": nn.Linear(heads * parcels, half)})
+        self.branches = nn.ModuleList([nn.Conv1d(parcels, half, 3, padding="same"), long])
         self.norm = nn.LayerNorm(size.d)
 
     def forward(self, x: Tensor) -> Tensor:
         """Series (B, parcels, 20) to tokens (B, d)."""
-        both = torch.cat([branch(x) for branch in self.branches], dim=1)
+        short, long = self.branches
+        mapped = long["projection"](long["slconv"](x).transpose(1, 2)).transpose(1, 2)  # type: ignore[index]
+        both = torch.cat((short(x), mapped), dim=1)
         out: Tensor = self.norm(F.gelu(both).mean(dim=-1))
         return out
 
@@ -187,9 +164,27 @@ def published_keys(key: str) -> tuple[str, ...]:
     return (key.replace(".mlp.fc1.", ".mlp.0.").replace(".mlp.fc2.", ".mlp.3."),)
 
 
-@dataclass(frozen=True)
 class SemantoksEncoder(PublishedEncoder):
     """Brain-Semantoks; z-scored per parcel over the recording."""
+
+    name = "brain-semantoks"
+    url = "https://huggingface.co/SamGijsen/Brain-Semantoks"
+    size = SemantoksSize()
+    atlas = "Schaefer457"
+    n_parcels = 457
+    n_dimensions = 1536
+    repetition_time = 2.0
+    tolerance = 0.01
+    frames: ClassVar[int] = 100
+    band = (0.01, 0.1)
+
+    @classmethod
+    def make(cls, path: Path, aux: Mapping[str, Path], size: SemantoksSize) -> SemantoksEncoder:
+        """Make the teacher of a checkpoint."""
+        # The checkpoint has tokenizers under the names of all atlases; only the first set and only one norm are used.
+        spare = ("network_tokenizers.tian3.", "network_tokenizers.buckner7.", "inter_network_transformer.norm.")
+        keys = ("model_state_dict", "teacher_encoder.")
+        return cls(fill(lambda: BrainSemantoks(size), path, *keys, published_keys, spare))
 
     def columns(self, parcel_names: Sequence[str]) -> Columns:
         """Find the parcels of each atlas; subcortex and cerebellum may be missing, but only as a whole."""
@@ -207,15 +202,14 @@ class SemantoksEncoder(PublishedEncoder):
 
     def prepare(self, series: FloatArray, repetition_time: float) -> Tensor:
         """Z-score, resample, cut: (n, 457, 100)."""
-        assert self.recipe.frames is not None
         scored = np.where(np.isnan(series), np.nan, z_scored(np.nan_to_num(series)))
         steady = self.resampled(scored, repetition_time)
-        if len(steady) < self.recipe.frames:
+        if len(steady) < self.frames:
             raise RecordingError(
-                f"The recording has {len(steady)} volumes 2 s apart and {self.recipe.name} needs {self.recipe.frames}; "
+                f"The recording has {len(steady)} volumes 2 s apart and {self.name} needs {self.frames}; "
                 "leave it out of the embedding."
             )
-        return as_tensor(crops(steady, self.recipe.frames, N_CROPS[self.protocol]).transpose(0, 2, 1))
+        return as_tensor(crops(steady, self.frames, N_CROPS[self.protocol]).transpose(0, 2, 1))
 
     @property
     def reading(self) -> str:
@@ -225,15 +219,4 @@ class SemantoksEncoder(PublishedEncoder):
     @property
     def target_time(self) -> float | None:
         """2 s under both protocols."""
-        return self.recipe.repetition_time
-
-
-def build(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: SemantoksSize) -> SemantoksEncoder:
-    """Build the teacher of a Brain-Semantoks checkpoint."""
-    # The checkpoint has tokenizers under the names of all atlases; only the first set and only one norm are used.
-    spare = ("network_tokenizers.tian3.", "network_tokenizers.buckner7.", "inter_network_transformer.norm.")
-    keys = ("model_state_dict", "teacher_encoder.")
-    return SemantoksEncoder(recipe, fill(lambda: BrainSemantoks(size), path, *keys, published_keys, spare))
-
-
-load_brain_semantoks = loader(build, RECIPE, SemantoksSize())
+        return self.repetition_time

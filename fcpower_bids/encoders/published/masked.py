@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,10 +27,8 @@ from fcpower_bids.encoders.published.adapters import (
     Block,
     Columns,
     PublishedEncoder,
-    Recipe,
     as_tensor,
     fill,
-    loader,
     match_labels,
     z_scored,
 )
@@ -58,19 +56,6 @@ class BrainLMSize:
     side: int
 
 
-SIZES = {
-    "brainlm-111m": BrainLMSize(768, 12, 12, 3072, 16, 432),
-    "brainlm-650m": BrainLMSize(1280, 32, 16, 5120, 14, 434),
-}
-RECIPE = Recipe(
-    name="brainlm",
-    source="https://huggingface.co/vandijklab/brainlm",
-    atlas="A424",
-    n_parcels=N_PARCELS,
-    n_dimensions=768,
-    repetition_time=0.735,
-    frames=FRAMES,
-)
 HF_BLOCK = {
     "norm1": "layernorm_before",
     "norm2": "layernorm_after",
@@ -141,6 +126,15 @@ def read_statistics(path: Path) -> CohortStatistics:
 class BrainLMEncoder(PublishedEncoder):
     """BrainLM with the rows of its image in the order of their coordinates, back to front."""
 
+    name = "brainlm-111m"
+    url = "https://huggingface.co/vandijklab/brainlm"
+    size = BrainLMSize(768, 12, 12, 3072, 16, 432)
+    atlas = "A424"
+    n_parcels = N_PARCELS
+    n_dimensions = 768
+    repetition_time = 0.735
+    frames = FRAMES
+
     rows: NDArray[np.intp] | None = None  # (424,): label order to image order; ties keep the order of the labels
     side: int = 432  # of the padded image
     statistics: CohortStatistics | None = None
@@ -152,6 +146,14 @@ class BrainLMEncoder(PublishedEncoder):
     def columns(self, parcel_names: Sequence[str]) -> Columns:
         """Find the 424 parcels by their label in the atlas image."""
         return match_labels(parcel_names, N_PARCELS)
+
+    @classmethod
+    def make(cls, path: Path, aux: Mapping[str, Path], size: BrainLMSize) -> BrainLMEncoder:
+        """Make BrainLM from a Hugging Face folder or its weights file."""
+        check_config(path.parent / "config.json", size)
+        model = fill(lambda: BrainLM(size), path, published=published_keys, unused=("decoder.",))
+        rows, statistics = image_rows(aux[COORDINATES]), read_statistics(aux[STATISTICS])
+        return cls(model, rows=rows, side=size.side, statistics=statistics)
 
     def prepare(self, series: FloatArray, repetition_time: float) -> Tensor:
         """Centre, scale by the cohort, resample, cut, sort, pad: images (n, 3, side, side)."""
@@ -175,37 +177,30 @@ def image_rows(path: Path) -> NDArray[np.intp]:
     return np.argsort(table[:, 2], kind="stable")
 
 
-def build(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: BrainLMSize) -> BrainLMEncoder:
-    """Build BrainLM from a Hugging Face folder or its weights file."""
-    config = path.parent / "config.json"
-    if config.is_file():  # compare the sizes that do not show in the tensors
-        expected = {"hidden_size": size.d, "num_attention_heads": size.heads, "patch_size": size.patch}
-        try:
-            stated = load_json(config)
-            wrong = {key: stated[key] for key, value in expected.items() if stated.get(key, value) != value}
-        except (ValueError, AttributeError, TypeError) as error:
-            raise CheckpointError(f"{config} is not a JSON object ({error}); download it again.") from None
-        if wrong:
-            listed = ", ".join(f"{key} {value}" for key, value in wrong.items())
-            raise CheckpointError(f"{config} is of another model ({listed}); give the folder of this encoder.")
-    model = fill(lambda: BrainLM(size), path, published=published_keys, unused=("decoder.",))
-    recipe = replace(recipe, n_dimensions=size.d)
-    rows, statistics = image_rows(aux[COORDINATES]), read_statistics(aux[STATISTICS])
-    return BrainLMEncoder(recipe, model, rows=rows, side=size.side, statistics=statistics)
+def check_config(config: Path, size: BrainLMSize) -> None:
+    """Compare the sizes that do not show in the tensors, where a file states them. Raises CheckpointError."""
+    if not config.is_file():
+        return
+    expected = {"hidden_size": size.d, "num_attention_heads": size.heads, "patch_size": size.patch}
+    try:
+        stated = load_json(config)
+        wrong = {key: stated[key] for key, value in expected.items() if stated.get(key, value) != value}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise CheckpointError(f"{config} is not a JSON object ({error}); download it again.") from None
+    if wrong:
+        listed = ", ".join(f"{key} {value}" for key, value in wrong.items())
+        raise CheckpointError(f"{config} is of another model ({listed}); give the folder of this encoder.")
 
 
-load_brainlm, load_brainlm_650m = (loader(build, replace(RECIPE, name=name), size) for name, size in SIZES.items())
+class BrainLM650Encoder(BrainLMEncoder):
+    """The large BrainLM."""
+
+    name = "brainlm-650m"
+    size = BrainLMSize(1280, 32, 16, 5120, 14, 434)
+    n_dimensions = 1280
 
 
 # --- BrainMass --------------------------------------------------------------------------------------------------------
-
-BRAINMASS_RECIPE = Recipe(
-    name="brainmass",
-    source="https://github.com/podismine/BrainMass",
-    atlas="Schaefer100",
-    n_parcels=100,
-    n_dimensions=800,
-)
 
 
 @dataclass(frozen=True)
@@ -248,18 +243,21 @@ def shrunk_correlation(series: FloatArray) -> FloatArray:
     return np.asarray(np.nan_to_num(correlation, nan=0.0))
 
 
-@dataclass(frozen=True)
 class BrainMassEncoder(PublishedEncoder):
     """BrainMass, fed the correlations of the whole recording under both protocols."""
+
+    name = "brainmass"
+    url = "https://github.com/podismine/BrainMass"
+    size = BrainMassSize()
+    atlas = "Schaefer100"
+    n_parcels = 100
+    n_dimensions = 800
+
+    @classmethod
+    def make(cls, path: Path, aux: Mapping[str, Path], size: BrainMassSize) -> BrainMassEncoder:
+        """Make the online network of a checkpoint."""
+        return cls(fill(lambda: BrainMass(size), path, "online_network_state_dict", unused=("g.",)))
 
     def prepare(self, series: FloatArray, repetition_time: float) -> Tensor:
         """Correlate: (1, 100, 100)."""
         return as_tensor(shrunk_correlation(self.resampled(series, repetition_time))[None])
-
-
-def build_brainmass(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: BrainMassSize) -> BrainMassEncoder:
-    """Build the online network of a BrainMass checkpoint."""
-    return BrainMassEncoder(recipe, fill(lambda: BrainMass(size), path, "online_network_state_dict", unused=("g.",)))
-
-
-load_brainmass = loader(build_brainmass, BRAINMASS_RECIPE, BrainMassSize())

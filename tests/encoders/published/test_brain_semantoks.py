@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fcpower_bids.encoders.published.adapters import BUCKNER, parcel_order
-from fcpower_bids.encoders.published.brain_semantoks import SemantoksSize, load_brain_semantoks
+from fcpower_bids.encoders.published.brain_semantoks import SemantoksEncoder, SemantoksSize
 from fcpower_bids.errors import RecordingError
 from tests.encoders.published.references import (
     assert_embeds,
@@ -87,7 +87,7 @@ def path(tmp_path_factory, state):
 
 
 def load(path, protocol="own", **options):
-    return load_brain_semantoks(path, protocol=protocol, size=SIZE, **options)
+    return SemantoksEncoder.load(path, protocol=protocol, size=SIZE, **options)
 
 
 def slow_token(w, prefix, x):

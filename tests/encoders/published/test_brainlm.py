@@ -10,10 +10,10 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from fcpower_bids.encoders.published.masked import (
+    BrainLMEncoder,
     BrainLMSize,
     CohortStatistics,
     image_rows,
-    load_brainlm,
 )
 from fcpower_bids.errors import UsageError
 from tests.encoders.published.references import (
@@ -77,7 +77,7 @@ def files(tmp_path_factory, coordinates, statistics):
 
 
 def load(files, **options):
-    return load_brainlm(files, size=SIZE, **options)
+    return BrainLMEncoder.load(files, size=SIZE, **options)
 
 
 def slow_image(series, coordinates, statistics):

@@ -14,7 +14,7 @@ from fcpower_bids.encoders import ENCODERS, FURTHER, PUBLISHED, load_encoder
 from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable
 from fcpower_bids.encoders.fbert import count_parameters
 from fcpower_bids.encoders.published.adapters import match_labels, parcel_order, read_state, resample
-from fcpower_bids.encoders.published.masked import BrainMass, BrainMassSize, load_brainmass, shrunk_correlation
+from fcpower_bids.encoders.published.masked import BrainMass, BrainMassEncoder, BrainMassSize, shrunk_correlation
 from fcpower_bids.errors import RecordingError, UsageError
 from tests.encoders.published.references import (
     assert_embeds,
@@ -95,7 +95,7 @@ def test_undefined_correlations_are_zero():
 def test_embedding_equals_the_slow_reference_whatever_the_order_of_columns(path, state, protocol):
     series = noise(150, 100)
     expected = slow_embedding(state, shrunk_correlation(series))
-    encoder = load_brainmass(path, protocol=protocol, size=SIZE, parcel_names=NAMES)
+    encoder = BrainMassEncoder.load(path, protocol=protocol, size=SIZE, parcel_names=NAMES)
     assert_embeds(encoder, series, NAMES, 0.8, expected)
 
 

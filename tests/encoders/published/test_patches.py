@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fcpower_bids.encoders.published.adapters import parcel_order
-from fcpower_bids.encoders.published.patches import BrainJEPASize, HarmonixSize, load_brain_harmonix, load_brain_jepa
+from fcpower_bids.encoders.published.patches import BrainJEPAEncoder, BrainJEPASize, HarmonixEncoder, HarmonixSize
 from fcpower_bids.errors import RecordingError
 from tests.encoders.published.references import (
     assert_embeds,
@@ -63,7 +63,7 @@ def files(tmp_path_factory, state):
 
 
 def load(files, protocol="own", **options):
-    return load_brain_jepa(files / "jepa.pth.tar", protocol=protocol, size=SIZE, **options)
+    return BrainJEPAEncoder.load(files / "jepa.pth.tar", protocol=protocol, size=SIZE, **options)
 
 
 def slow_embedding(state, gradients, x):
@@ -84,10 +84,10 @@ def test_embedding_equals_the_slow_reference_whatever_the_order_of_columns(files
 def test_windows_and_resampling_of_both_protocols(files):
     own, paper = load(files), load(files, "paper")
     series = noise(400, 450)
-    assert own.prepare(series, 2.0).shape == (3, 1, 450, 160)
-    assert own.prepare(series, 2.205).shape == (3, 1, 450, 160)  # a third of the UK Biobank's rate is taken as it is
-    assert own.prepare(series, 1.0).shape == (2, 1, 450, 160)
-    assert paper.prepare(series, 0.72).shape == (3, 1, 450, 160)
+    assert own.prepare(series, 2.0).shape == (3, 450, 10, 16)
+    assert own.prepare(series, 2.205).shape == (3, 450, 10, 16)  # a third of the UK Biobank's rate is taken as it is
+    assert own.prepare(series, 1.0).shape == (2, 450, 10, 16)
+    assert paper.prepare(series, 0.72).shape == (3, 450, 10, 16)
     with pytest.raises(RecordingError, match=r"2 s apart .* 3 s apart; set encoder_protocol to paper"):
         own.prepare(series, 3.0)
     with pytest.raises(RecordingError, match=r"has 100 volumes .* needs 160"):
@@ -95,8 +95,8 @@ def test_windows_and_resampling_of_both_protocols(files):
     with pytest.raises(RecordingError, match="repetition time of -1 s"):
         paper.prepare(series, -1.0)
     x = own.prepare(series, 2.0)
-    np.testing.assert_allclose(x[0, 0, 5], (series[:160, 5] - series.mean()) / series.std(ddof=1), atol=1e-5)
-    np.testing.assert_allclose(x[2, 0, 5], (series[240:, 5] - series.mean()) / series.std(ddof=1), atol=1e-5)
+    np.testing.assert_allclose(x[0, 5].flatten(), (series[:160, 5] - series.mean()) / series.std(ddof=1), atol=1e-5)
+    np.testing.assert_allclose(x[2, 5].flatten(), (series[240:, 5] - series.mean()) / series.std(ddof=1), atol=1e-5)
 
 
 HARMONIX_SIZE = HarmonixSize(d=8, layers=1, heads=2, ff=12)
@@ -129,7 +129,7 @@ def files_of_harmonix(tmp_path_factory, state_of_harmonix):
 
 
 def load_of_harmonix(files_of_harmonix, protocol="own", **options):
-    return load_brain_harmonix(files_of_harmonix / "model.pth", protocol=protocol, size=HARMONIX_SIZE, **options)
+    return HarmonixEncoder.load(files_of_harmonix / "model.pth", protocol=protocol, size=HARMONIX_SIZE, **options)
 
 
 def slow_embedding_of_harmonix(state_of_harmonix, files_of_harmonix, series, patch, n_valid, times):
