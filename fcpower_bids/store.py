@@ -71,10 +71,15 @@ def refuse_links(output: Path) -> None:
             entries += os.scandir(entry.path)
 
 
+def nearest(folder: Path) -> Path:
+    """Return a folder, or the nearest above it that is there."""
+    return next(path for path in (folder, *folder.absolute().parents) if path.exists())
+
+
 def may_write(folder: Path) -> bool:
     """Whether files can be made in a folder that is there, or in the one in which it would be."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    return os.access(there, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
+    there = nearest(folder)
+    return there.is_dir() and os.access(there, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def make_folder(path: Path) -> Path:

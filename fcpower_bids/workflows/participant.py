@@ -61,13 +61,11 @@ from fcpower_bids.records import Entities
 from fcpower_bids.resources import unsearched
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import LOCKS, lock, make_folder, sweep, sweep_shared, write_shared
-from fcpower_bids.transforms.connectomes import describe_unread_remedy
 from fcpower_bids.workflows.plan import (
     ALL_FAILED,
     ELSEWHERE,
     FINISHED,
     OTHERWISE,
-    SOME_FAILED,
     Job,
     describe_notes,
     describe_plan,
@@ -93,8 +91,6 @@ NOT_STARTED = "The run ended before its turn came. Run the same command again."
 
 def run_participants(settings: Settings) -> int:
     """Process every recording asked for; return the exit code. Raises UsageError, DatasetError, Incomplete."""
-    for line in describe_unread_remedy(settings.method.transforms, settings.method):
-        say(line, settings)
     if settings.run.dry_run:
         with TemporaryDirectory(prefix="fcpower_bids-") as folder:
             plan = plan_run(settings, Path(folder))
@@ -145,9 +141,7 @@ def run_participants(settings: Settings) -> int:
             settings.work.rmdir()
     code = exit_code(states)
     if failures:
-        incomplete = Incomplete("\n".join(sorted(failures)))
-        incomplete.exit_code = ALL_FAILED if code == ALL_FAILED else SOME_FAILED
-        raise incomplete
+        raise Incomplete("\n".join(sorted(failures)), everything=code == ALL_FAILED)
     return code
 
 
@@ -248,7 +242,7 @@ def _run(
     if runner is not None:
         steps.configure_nipype(settings.output_dir / "logs" / "crashes", settings.run.debug)
         calls = ((job.recording, job.atlases, settings, datasets, work) for job in todo.values())
-        names = steps.run_on_cluster(calls, runner, work)
+        names = steps.run_on_cluster(calls, runner, work, settings.run.debug)
     while names:
         given = [(todo[name].recording, todo[name].atlases, settings, datasets, work, wait) for name in names]
         try:
