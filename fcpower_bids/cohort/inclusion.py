@@ -17,19 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.inputs.sources import drop, join
+from fcpower_bids.inputs.sources import drop
 from fcpower_bids.outputs.dataset import (
     ATLAS_KEYS,
     CONNECTIVITY,
     QUALITY,
     TIMESERIES,
-    file_name,
-    order_entities,
     parse_name,
+    path_of,
     short_name,
 )
 from fcpower_bids.outputs.tables import is_cut_short, read_json, series_file
-from fcpower_bids.records import Entities, Output, label_order, space_of
+from fcpower_bids.records import Entities, Output, join, label_order, space_of
 from fcpower_bids.schema import MISSING, TABLES
 from fcpower_bids.settings import Settings
 
@@ -134,9 +133,7 @@ class Connectome(Named):
         return any(now[key] != then[key] for key in CLEANED if key in now and key in then)
 
     def _file(self, atlas: Entities, output: Output) -> Path:
-        return self.path.with_name(
-            file_name(order_entities(self.entities, atlas, output.entities), output.suffix, output.extension)
-        )
+        return path_of(self.root, self.entities, atlas, output)
 
 
 def list_connectomes(output_dir: Path) -> list[Connectome]:

@@ -31,7 +31,6 @@ from fcpower_bids.errors import DatasetError, Incomplete, NotInCohort, Recording
 from fcpower_bids.imaging.atlas_files import declared_atlases
 from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import SITE, check_input_folder, output_folders
-from fcpower_bids.inputs.sources import join
 from fcpower_bids.notebook import open_cohort
 from fcpower_bids.outputs.group import (
     CHECK,
@@ -49,7 +48,7 @@ from fcpower_bids.outputs.status import (
     write_status_table,
 )
 from fcpower_bids.parallel import executing, say
-from fcpower_bids.records import Cohort, Table
+from fcpower_bids.records import Cohort, Table, join
 from fcpower_bids.resources import memory_limit
 from fcpower_bids.settings import Method, Settings
 from fcpower_bids.settings.options import PERMUTE

@@ -28,7 +28,6 @@ from fcpower_bids.cohort.recordings import (
 )
 from fcpower_bids.errors import DatasetError, Incomplete, UsageError
 from fcpower_bids.inputs.roots import dataset_names, derivative_root
-from fcpower_bids.inputs.sources import join
 from fcpower_bids.outputs.dataset import (
     QUALITY,
     copy_atlas,
@@ -57,7 +56,7 @@ from fcpower_bids.outputs.status import (
     write_status_table,
 )
 from fcpower_bids.parallel import WorkerDied, processes, run_calls, say, track
-from fcpower_bids.records import Entities
+from fcpower_bids.records import Entities, join
 from fcpower_bids.resources import unsearched
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import LOCKS, lock, make_folder, sweep, sweep_shared, write_shared
