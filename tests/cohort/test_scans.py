@@ -108,9 +108,9 @@ def test_embeddings_are_averaged_over_runs_and_missing_where_there_is_none_of_th
     embeddings, rows, _ = read_embeddings(scans_of(out)[0])
     np.testing.assert_array_equal(embeddings["fbert1m"], [[2.0, 4.0], [np.nan, np.nan], [np.nan, np.nan]])
     reasons = {(row.participant_id, row.what): row.reason for row in rows}
-    assert reasons.keys() == {("sub-02", "value"), ("sub-03", "value")}
-    assert reasons["sub-02", "value"] == "no embedding 'fbert1m'"
-    assert "cleaned otherwise since; run the participant level again with --encoder" in reasons["sub-03", "value"]
+    assert reasons.keys() == {("sub-02", "embedding"), ("sub-03", "embedding")}
+    assert reasons["sub-02", "embedding"] == "no embedding 'fbert1m'"
+    assert "cleaned otherwise since; run the participant level again with --encoder" in reasons["sub-03", "embedding"]
 
 
 @pytest.mark.parametrize(
