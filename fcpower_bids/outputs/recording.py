@@ -152,12 +152,9 @@ def _atlas_files(output_dir: Path, results: Results, number: int) -> Iterator[Pa
     cleaned, timing = cleaning_metadata(results, number), {"RepetitionTime": tr, "SamplingFrequency": 1 / tr}
     yield write_matrix(series, clean, atlas.names)
     if atlas.is_cifti:
-        from fcpower_bids.imaging.parcellation import (  # loads nibabel, only CIFTI needs it
-            encode_pconn,
-            encode_ptseries,
-        )
+        from fcpower_bids.imaging.parcellation import encode_parcels  # loads nibabel, only CIFTI needs it
 
-        yield write_bytes(series.with_suffix(".ptseries.nii"), encode_ptseries(clean, atlas, tr))
+        yield write_bytes(series.with_suffix(".ptseries.nii"), encode_parcels(clean, atlas, tr))
     yield describe_files({**cleaned, **timing, "Units": "standard deviations (z-scored)"}, series)
     array = path_of(output_dir, recording.entities, atlas.entities, CONNECTIVITY).with_suffix(".npy")
     before = array.read_bytes() if array.is_file() else b""
@@ -172,7 +169,7 @@ def _atlas_files(output_dir: Path, results: Results, number: int) -> Iterator[Pa
                 for old in path.parent.glob(f"{path.name.partition('_stat-')[0]}_desc-*_embedding.*"):
                     old.unlink(missing_ok=True)
         if atlas.is_cifti:
-            yield write_bytes(path.with_suffix(".pconn.nii"), encode_pconn(matrix, atlas))
+            yield write_bytes(path.with_suffix(".pconn.nii"), encode_parcels(matrix, atlas))
         # by the draft of BEP017; a constant diagonal is left out
         diagonal, stat = np.diag(matrix)[np.isfinite(np.diag(matrix))], dict(output.entities)["stat"]
         about = {
