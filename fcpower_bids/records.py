@@ -21,6 +21,22 @@ Entities = tuple[tuple[str, str], ...]
 """In the order of the specification: ``(("sub", "01"), ("task", "rest"))``."""
 
 
+def join(entities: Entities) -> str:
+    """Return entities as they stand in a file name: ``sub-01_ses-a_task-rest_space-...``."""
+    return "_".join(f"{key}-{value}" for key, value in entities)
+
+
+class Named:
+    """What is called by its entities."""
+
+    entities: Entities
+
+    @property
+    def name(self) -> str:
+        """The entities in one string, as in file names."""
+        return join(self.entities)
+
+
 def space_of(labels: Mapping[str, str]) -> str | None:
     """Return the space that entities declare: ``MNI152NLin6Asym``, or ``MNIInfant_cohort-3`` for a template of ages."""
     space = labels.get("space") or labels.get("tpl")
@@ -54,7 +70,7 @@ def value_of(key: str, label: str) -> str:
 
 
 @dataclass(frozen=True)
-class Recording:
+class Recording(Named):
     """One BOLD recording as fMRIPrep wrote it, with the files that belong to it."""
 
     bold: Path  # the preprocessed series: 4-D NIfTI or CIFTI ``dtseries``
@@ -75,14 +91,9 @@ class Recording:
         """Whether the series is a CIFTI ``dtseries``."""
         return self.bold.name.endswith(".dtseries.nii")
 
-    @property
-    def name(self) -> str:
-        """The recording in one string, as in its file names: ``sub-01_ses-a_task-rest_space-...``."""
-        return "_".join(f"{key}-{value}" for key, value in self.entities)
-
 
 @dataclass(frozen=True)
-class Atlas:
+class Atlas(Named):
     """A parcellation in one space: label image, and one name, network and hemisphere per parcel."""
 
     # entities of output names, e.g. ``(("atlas", "Schaefer2018"), ("seg", "7n"), ("scale", "400"))``.
@@ -97,11 +108,6 @@ class Atlas:
     source: str = "n/a"  # where it came from, in words (TemplateFlow file, user's path, merged parts)
     licence: str = "n/a"  # licence as stated by the source, or "n/a"
     citation: str = "n/a"  # citation, or "n/a"
-
-    @property
-    def name(self) -> str:
-        """The atlas in one string, as in file names: ``atlas-Schaefer2018_seg-7n_scale-400``."""
-        return "_".join(f"{key}-{value}" for key, value in self.entities)
 
     @property
     def is_cifti(self) -> bool:

@@ -71,10 +71,15 @@ def refuse_links(output: Path) -> None:
             entries += os.scandir(entry.path)
 
 
+def nearest(folder: Path) -> Path:
+    """Return a folder, or the nearest above it that is there."""
+    return next(path for path in (folder, *folder.absolute().parents) if path.exists())
+
+
 def may_write(folder: Path) -> bool:
     """Whether files can be made in a folder that is there, or in the one in which it would be."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    return os.access(there, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
+    there = nearest(folder)
+    return there.is_dir() and os.access(there, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def make_folder(path: Path) -> Path:
@@ -117,27 +122,21 @@ def _number(error: Exception) -> int | None:
     return int(match[1]) if match else None
 
 
-def place_of(error: OSError) -> Path:
-    """Path that an error of the system names, with the name of the file for that of its temporary one."""
-    path = Path(os.fsdecode(error.filename))
-    unfinished = TEMPORARY.fullmatch(path.name)
-    return path.with_name(unfinished[1]) if unfinished else path
-
-
 def explain_refusal(error: Exception) -> str | None:
     """Sentence for a disk that takes nothing more and for a place that is closed; None for any other error."""
     if not isinstance(error, OSError):
         return None
-    place = place_of(error) if error.filename else None
+    place = Path(os.fsdecode(error.filename or ""))
+    unfinished = TEMPORARY.fullmatch(place.name)
+    place = place.with_name(unfinished[1]) if unfinished else place  # the name of the file, not of its temporary one
     if error.errno in NO_ROOM:
         remedy = "choose a folder that can be written" if error.errno == errno.EROFS else "make room"
-        where = f" to {place}" if place else ""
+        where = f" to {place}" if error.filename else ""
         return f"{error.strerror} while writing{where}: {remedy}, and run the same command again."
-    if error.errno not in CLOSED or place is None:
+    if error.errno not in CLOSED or not error.filename:
         return None
-    if place.name != Path(os.fsdecode(error.filename)).name:
-        folder = place.parent
-        return f"{folder} is closed to you, so {place.name} cannot be written. Open it, or choose another folder."
+    if unfinished:
+        return f"{place.parent} is closed to you, so {place.name} cannot be written. Open it, or choose another folder."
     return f"{place} is closed to you. Open it, or choose another folder."
 
 

@@ -12,8 +12,8 @@ from fcpower_bids.cohort.recordings import cleaning_choices, describe_choices, d
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.atlas_files import BUILTIN, ENTITIES, EXTENSIONS, declared_atlases, parse_name
 from fcpower_bids.inputs.discover import FILE_KEYS, Filter, apply_filters, note_unmatched, read_filters
-from fcpower_bids.inputs.sources import Source, join, values_of
-from fcpower_bids.records import is_in_space
+from fcpower_bids.inputs.sources import Source, values_of
+from fcpower_bids.records import is_in_space, join
 from fcpower_bids.settings import Method, Settings
 
 ACQUISITION_KEYS = frozenset({"sub", "ses", "task", "acq", "ce", "dir", "run"})

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.inputs.sources import drop, join
+from fcpower_bids.inputs.sources import drop
 from fcpower_bids.outputs.dataset import (
     ATLAS_KEYS,
     CONNECTIVITY,
@@ -29,7 +29,7 @@ from fcpower_bids.outputs.dataset import (
 )
 from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING
 from fcpower_bids.outputs.tables import is_cut_short, read_json, series_file
-from fcpower_bids.records import Entities, Output, label_order, space_of
+from fcpower_bids.records import Entities, Output, join, label_order, space_of
 from fcpower_bids.schema import MISSING, TABLES
 from fcpower_bids.settings import Settings
 

@@ -29,11 +29,11 @@ from fcpower_bids.cohort.inclusion import (
 from fcpower_bids.cohort.people import match_ids, read_rows, without_zeros
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.roots import output_folders
-from fcpower_bids.inputs.sources import drop, join
+from fcpower_bids.inputs.sources import drop
 from fcpower_bids.outputs.dataset import CONNECTIVITY, QUALITY, describe_without_folders, known_folders, parse_name
 from fcpower_bids.outputs.status import DONE, EMBEDDING, EXCLUDED, FAILED, current_status, recorded
 from fcpower_bids.outputs.tables import read_json, table_text
-from fcpower_bids.records import Entities
+from fcpower_bids.records import Entities, join
 from fcpower_bids.schema import TABLES, is_table
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import LOCKS, lock, may_write, write_text

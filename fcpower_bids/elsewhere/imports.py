@@ -35,7 +35,6 @@ from fcpower_bids.elsewhere.layouts import (
 from fcpower_bids.errors import DatasetError, RecordingError, Unfit, UsageError
 from fcpower_bids.imaging.atlas_files import unique_names
 from fcpower_bids.inputs.roots import PREPROCESSED, output_folders
-from fcpower_bids.inputs.sources import join
 from fcpower_bids.outputs import dataset
 from fcpower_bids.outputs.recording import QUALITY_TABLE
 from fcpower_bids.outputs.status import (
@@ -57,7 +56,7 @@ from fcpower_bids.outputs.tables import (
     write_table,
 )
 from fcpower_bids.parallel import map_tasks, say, track
-from fcpower_bids.records import Output, space_of
+from fcpower_bids.records import Output, join, space_of
 from fcpower_bids.schema import SERIES_VOLUMES, read_spreadsheet
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import sweep

@@ -18,7 +18,7 @@ from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, UsageError
 from fcpower_bids.inputs.sources import drop
 from fcpower_bids.outputs.dataset import order_entities, parse_name
 from fcpower_bids.outputs.tables import program_names, read_json
-from fcpower_bids.records import Entities
+from fcpower_bids.records import Entities, Named
 from fcpower_bids.schema import read_spreadsheet
 
 Read = tuple[NDArray[np.float64], tuple[str, ...]]
@@ -142,7 +142,7 @@ SERIES, MATRIX = "series", "matrix"
 
 
 @dataclass(frozen=True)
-class Offered:
+class Offered(Named):
     """One recording as another program left it."""
 
     path: Path  # its series or matrix
@@ -163,11 +163,6 @@ class Offered:
     # table with 1 for every volume that the source leaves out of its matrices though it is in the series
     outliers: Path | None = None
     strategy: str = "unknown"  # denoising as the source declares it
-
-    @property
-    def name(self) -> str:
-        """The recording in one string."""
-        return "_".join(f"{key}-{value}" for key, value in self.entities)
 
 
 def label_of(text: str, path: Path) -> str:

@@ -58,7 +58,7 @@ from fcpower_bids.imaging.labels import (
     read_volume_labels,
     resample_labels,
 )
-from fcpower_bids.records import Atlas, Entities
+from fcpower_bids.records import Atlas, Entities, join
 from fcpower_bids.store import load_json, write_bytes
 
 LOGGER = logging.getLogger(__name__)
@@ -82,24 +82,28 @@ def builtin_atlas(space: str, cache: Path) -> Atlas:
             f"The built-in parcellation is volumetric and exists in {' and '.join(SPACES)}, not in '{space}'. "
             "Name a published atlas for that space with --atlas, or choose one of these spaces with --space."
         )
-    stem = f"tpl-{space}_" + "_".join(f"{key}-{value}" for key, value in ENTITIES) + "_res-02_dseg"
-    image = Path(cache) / f"{stem}.nii.gz"
     sides = list(itertools.product("LR", POSITIONS, range(1, PARCELS_PER_POSITION + 1)))
     names = tuple(f"{hemisphere}H_{position}_{number:02d}" for hemisphere, position, number in sides)
     hemispheres, networks, _ = zip(*sides, strict=True)
     table = AtlasTable(tuple(range(1, N_PARCELS + 1)), names, networks, hemispheres)
-    for path, content in ((image, IMAGE.read_bytes()), (image.with_name(f"{stem}.tsv"), encode_table(table))):
-        if not path.is_file() or path.read_bytes() != content:  # the time stamp of a right one invalidates nothing
-            write_bytes(path, content)
     return Atlas(
         entities=ENTITIES,
-        image=image,
+        image=_store(cache / f"tpl-{space}_{join(ENTITIES)}_res-02_dseg.nii.gz", IMAGE.read_bytes(), table),
         space=space,
         **table._asdict(),
         source="Recursive bisection of the ICBM 2009a symmetric grey-matter template shipped with nilearn",
         licence="ICBM template: free to use, copy, modify and distribute with its copyright notice",
         citation="Fonov et al. 2011, NeuroImage 54:313-327, doi:10.1016/j.neuroimage.2010.07.033",
     )
+
+
+def _store(image: Path, content: bytes, table: AtlasTable) -> Path:
+    """Write an atlas and its table where they are not there: the time stamp of a right one invalidates nothing."""
+    beside = image.with_name(f"{image.name.partition('_dseg')[0]}_dseg.tsv")
+    for path, written in ((beside, encode_table(table)), (image, content)):
+        if not path.is_file() or path.read_bytes() != written:
+            write_bytes(path, written)
+    return image
 
 
 def builtin_labels() -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
@@ -149,16 +153,11 @@ def merge_atlases(parts: Sequence[Atlas], cache: Path, entities: Entities | None
         colours |= {label: (name, (0.5, 0.5, 0.5, 1.0)) for label, name in enumerate(table.names, 1)}
         header = (LabelAxis(["parcels"], [colours]), home)
         content, extension = Cifti2Image(merged[None].astype(np.float32), header=header).to_bytes(), ".dlabel.nii"
-    encoded = encode_table(table)
-    digest = hashlib.sha256(content + encoded).hexdigest()[:8]
-    name = "_".join([f"tpl-{parts[0].space}", *(f"{k}-{v}" for k, v in entities), f"desc-{digest}_dseg"])
-    image = cache / f"{name}{extension}"
-    for path, written in ((cache / f"{name}.tsv", encoded), (image, content)):
-        if not path.is_file():
-            write_bytes(path, written)
+    digest = hashlib.sha256(content + encode_table(table)).hexdigest()[:8]
+    name = f"tpl-{parts[0].space}_{join(entities)}_desc-{digest}_dseg{extension}"
     return Atlas(
         entities=entities,
-        image=image,
+        image=_store(cache / name, content, table),
         space=parts[0].space,
         **table._asdict(),
         source=f"merged: {' + '.join(part.source for part in parts)}; {n_claimed_twice} voxels claimed by several",

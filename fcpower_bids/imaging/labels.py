@@ -205,9 +205,3 @@ def template_tissue(shape: tuple[int, int, int], affine: tuple[float, ...]) -> t
     placed = resample_labels(tissue, own_affine, shape, np.reshape(affine, (4, 4))).ravel(order="F")
     placed.flags.writeable = False  # the next recording is given the same
     return placed, float(np.count_nonzero(tissue)) * cubic
-
-
-def template_dice(brain: np.ndarray, tissue: np.ndarray, cubic: float, of_template: float) -> float:
-    """Dice coefficient of a mask (V,) and the template's brain, which may reach beyond the grid."""
-    common = float(np.count_nonzero(brain & (tissue > 0))) * cubic
-    return 2 * common / (float(np.count_nonzero(brain)) * cubic + of_template)

@@ -36,7 +36,6 @@ from fcpower_bids.imaging.labels import (
     read_volume_labels,
     resample_labels,
     share_inside,
-    template_dice,
     template_tissue,
 )
 from fcpower_bids.records import Atlas, Slices, space_of
@@ -136,7 +135,9 @@ def average_voxels(
     if any(atlas.space.startswith(SPACES) for atlas in atlases):
         tissue, of_template = template_tissue(shape, tuple(affine.ravel()))
         cubic = abs(float(np.linalg.det(affine[:3, :3])))
-        dice = np.nan if mask is None else template_dice(brain, tissue, cubic, of_template)
+        if mask is not None:  # Dice coefficient of it and the template's brain, which may reach beyond the grid
+            common, whole = (float(np.count_nonzero(part)) * cubic for part in (brain & (tissue > 0), brain))
+            dice = 2 * common / (whole + of_template)
     plan = streaming.SlicePlan(header, brain, in_parcels, tissue, dice)
     members = [(p[voxels], n) for p, n in zip(placed, sizes, strict=True)]
     sample = sample[:: 1 + len(sample) // streaming.SAMPLE]
@@ -376,19 +377,14 @@ def read_parcellated(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
     return values.astype(np.float64), tuple(str(name) for name in axes[-1].name)
 
 
-def encode_ptseries(series: np.ndarray, atlas: Atlas, repetition_time: float) -> bytes:
-    """Return parcel series as a CIFTI ``ptseries``. Shapes and units: series (T, P), repetition_time (seconds)."""
-    return _encode(series, atlas, SeriesAxis(0, repetition_time, len(series), unit="SECOND"))
+def encode_parcels(values: np.ndarray, atlas: Atlas, repetition_time: float | None = None) -> bytes:
+    """Return series (T, P) over the parcels of a ``dlabel`` as a CIFTI ``ptseries``, a matrix (P, P) as a ``pconn``.
 
-
-def encode_pconn(matrix: np.ndarray, atlas: Atlas) -> bytes:
-    """Return a matrix (P, P) over the parcels of a ``dlabel`` as a CIFTI ``pconn``."""
-    return _encode(matrix, atlas)
-
-
-def _encode(values: np.ndarray, atlas: Atlas, rows: SeriesAxis | None = None) -> bytes:
-    """In single precision, as Workbench stores them."""
-    stat = atlas.image.stat()
+    In single precision, as Workbench stores them; series have seconds between volumes.
+    """
+    stat, rows = atlas.image.stat(), None
+    if repetition_time is not None:
+        rows = SeriesAxis(0, repetition_time, len(values), unit="SECOND")
     parcels = _read_parcels(atlas.image, stat.st_size, stat.st_mtime_ns, atlas.labels, atlas.names)
     image = Cifti2Image(np.asarray(values, dtype=np.float32), header=(rows or parcels, parcels))
     image.nifti_header.set_intent("ConnParcelSries" if rows else "ConnParcels")

@@ -20,7 +20,6 @@ from fcpower_bids.inputs.sources import (
     drop,
     hcp_sources,
     inspect_series,
-    join,
     list_files,
     list_func_folders,
     read_source,
@@ -28,7 +27,7 @@ from fcpower_bids.inputs.sources import (
 from fcpower_bids.outputs.dataset import ENTITY_ORDER
 from fcpower_bids.outputs.status import FAILED, SKIPPED, explain
 from fcpower_bids.outputs.tables import program_names
-from fcpower_bids.records import Entities, Recording, is_in_space, value_of
+from fcpower_bids.records import Entities, Recording, is_in_space, join, value_of
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import load_json
 

@@ -17,7 +17,7 @@ from fcpower_bids.errors import DatasetError, RecordingError, UsageError
 from fcpower_bids.imaging.confounds import MOTION_FILE, has_cosines_of
 from fcpower_bids.outputs.dataset import order_entities, parse_name
 from fcpower_bids.outputs.tables import read_json, write_json
-from fcpower_bids.records import Entities, Recording, space_of, value_of
+from fcpower_bids.records import Entities, Named, Recording, space_of, value_of
 from fcpower_bids.store import lock, replace_folder
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _KINDS: dict[tuple[str, str | None], tuple[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True)
-class Source:
+class Source(Named):
     """One file of the derivatives that a recording can need."""
 
     path: Path  # the file
@@ -64,11 +64,6 @@ class Source:
         return dict(self.entities)
 
     @property
-    def name(self) -> str:
-        """The entities in one string."""
-        return join(self.entities)
-
-    @property
     def run(self) -> Entities:
         """The entities without those of the grid: equal for all series of one run."""
         return drop(self.entities, GRID_KEYS)
@@ -82,11 +77,6 @@ class Source:
     def is_cifti(self) -> bool:
         """Whether it is a CIFTI ``dtseries``."""
         return self.extension == ".dtseries.nii"
-
-
-def join(entities: Entities) -> str:
-    """Return entities as they stand in a file name."""
-    return "_".join(f"{key}-{value}" for key, value in entities)
 
 
 def drop(entities: Entities, keys: Iterable[str]) -> Entities:

@@ -24,7 +24,7 @@ from fcpower_bids._version import __version__
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.outputs.tables import json_text, made_by, program_names, read_json, read_table, table_text
-from fcpower_bids.records import Atlas, Entities, Output, Recording
+from fcpower_bids.records import Atlas, Entities, Output, join
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import LOCKS, atomic, lock, write_shared
 from fcpower_bids.transforms.connectomes import make_transform
@@ -72,11 +72,6 @@ def order_entities(*parts: Entities) -> Entities:
     return tuple((key, merged[key]) for key in ordered)
 
 
-def file_name(entities: Entities, suffix: str, extension: str) -> str:
-    """Return ``key-value_..._suffix.ext`` from ordered entities."""
-    return "_".join([*(f"{key}-{value}" for key, value in entities), suffix]) + extension
-
-
 def output_folder(output_dir: Path, entities: Entities) -> Path:
     """Return ``output_dir/sub-X[/ses-Y]/func``."""
     labels = dict(entities)
@@ -84,15 +79,10 @@ def output_folder(output_dir: Path, entities: Entities) -> Path:
     return output_dir.joinpath(*parts, "func")
 
 
-def output_path(output_dir: Path, recording: Recording, output: Output, atlas: Atlas | None = None) -> Path:
-    """Return where one output of a recording is written."""
-    return path_of(output_dir, recording.entities, atlas.entities if atlas else (), output)
-
-
 def path_of(output_dir: Path, recording: Entities, atlas: Entities, output: Output) -> Path:
     """Return where one output is, by the entities of its recording and of its atlas."""
-    entities = order_entities(recording, atlas, output.entities)
-    return output_folder(output_dir, recording) / file_name(entities, output.suffix, output.extension)
+    named = join(order_entities(recording, atlas, output.entities))
+    return output_folder(output_dir, recording) / f"{named}_{output.suffix}{output.extension}"
 
 
 def parse_name(name: str) -> tuple[Entities, str, str]:

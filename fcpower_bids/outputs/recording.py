@@ -25,8 +25,8 @@ from fcpower_bids.outputs.dataset import (
     TIMESERIES,
     bids_uri,
     files_of,
-    output_path,
     parcels_path,
+    path_of,
 )
 from fcpower_bids.outputs.tables import describe_files, write_array, write_matrix, write_table
 from fcpower_bids.records import Atlas, Cleaning, Output, ParcelSeries, Recording
@@ -98,7 +98,7 @@ def write_recording(output_dir: Path, results: Results) -> dict[str, Any]:
         coverage = pd.DataFrame({"Node": atlas.names, "coverage": covered}), about
         tables = [(COVERAGE, COVERAGE_TABLE, coverage), (SPECTRUM, SPECTRUM_TABLE, spectrum[number])]
         for output, spec, (table, facts) in tables[: 1 if excluded else 2]:
-            path = output_path(output_dir, results.recording, output, atlas)
+            path = path_of(output_dir, results.recording.entities, atlas.entities, output)
             paths.append(write_table(path, table, spec))
             paths.append(describe_files({**common_metadata(results, atlas), **facts, **spec.describe()}, path))
         if not excluded:
@@ -113,7 +113,7 @@ def _recording_files(output_dir: Path, results: Results, quality: Sequence[Measu
     """Files that do not depend on the atlas: design, censored volumes, quality."""
     cleaning, recording = results.cleaning, results.recording
     base = common_metadata(results)
-    path = output_path(output_dir, recording, DESIGN)
+    path = path_of(output_dir, recording.entities, (), DESIGN)
     yield write_matrix(path, cleaning.design, cleaning.design_names)
     yield describe_files({**base, "DroppedConfounds": cleaning.dropped_confounds}, path)
     outliers = pd.DataFrame(
@@ -125,7 +125,7 @@ def _recording_files(output_dir: Path, results: Results, quality: Sequence[Measu
             "kept": cleaning.kept.astype(int),
         }
     )
-    path = output_path(output_dir, recording, OUTLIERS)
+    path = path_of(output_dir, recording.entities, (), OUTLIERS)
     yield write_table(path, outliers, VOLUMES)
     settings, motion = results.settings, dict[str, Any]()
     if cleaning.head_radius is not None:
@@ -135,7 +135,7 @@ def _recording_files(output_dir: Path, results: Results, quality: Sequence[Measu
         about = {"Type": settings.motion_filter_type, "BreathsPerMinute": stop, "Order": settings.motion_filter_order}
         motion["MotionFilter"] = about
     yield describe_files({**base, **VOLUMES.describe(), **motion, "Threshold": settings.fd_thresh}, path)
-    path = output_path(output_dir, recording, QUALITY)
+    path = path_of(output_dir, recording.entities, (), QUALITY)
     yield write_table(path, pd.concat([table for table, _ in quality], ignore_index=True), QUALITY_TABLE)
     facts = {key: value for _, facts in quality for key, value in facts.items()}
     chosen: dict[str, Any] = {"CleaningChoices": settings.cleaning()}
@@ -148,23 +148,20 @@ def _recording_files(output_dir: Path, results: Results, quality: Sequence[Measu
 def _atlas_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
     """Series, connectomes and embeddings under one atlas."""
     atlas, recording, clean = results.atlases[number], results.recording, results.series[number].clean
-    path, tr = output_path(output_dir, recording, TIMESERIES, atlas), results.cleaning.repetition_time
+    series, tr = path_of(output_dir, recording.entities, atlas.entities, TIMESERIES), results.cleaning.repetition_time
     cleaned, timing = cleaning_metadata(results, number), {"RepetitionTime": tr, "SamplingFrequency": 1 / tr}
-    yield write_matrix(path, clean, atlas.names)
+    yield write_matrix(series, clean, atlas.names)
     if atlas.is_cifti:
-        from fcpower_bids.imaging.parcellation import (  # loads nibabel, only CIFTI needs it
-            encode_pconn,
-            encode_ptseries,
-        )
+        from fcpower_bids.imaging.parcellation import encode_parcels  # loads nibabel, only CIFTI needs it
 
-        yield write_bytes(path.with_suffix(".ptseries.nii"), encode_ptseries(clean, atlas, tr))
-    yield describe_files({**cleaned, **timing, "Units": "standard deviations (z-scored)"}, path)
-    array = output_path(output_dir, recording, CONNECTIVITY, atlas).with_suffix(".npy")
+        yield write_bytes(series.with_suffix(".ptseries.nii"), encode_parcels(clean, atlas, tr))
+    yield describe_files({**cleaned, **timing, "Units": "standard deviations (z-scored)"}, series)
+    array = path_of(output_dir, recording.entities, atlas.entities, CONNECTIVITY).with_suffix(".npy")
     before = array.read_bytes() if array.is_file() else b""
     for name, (matrix, facts) in results.connectomes[number].items():
         transform = None if name == FC else make_transform(name, results.settings)
         output = CONNECTIVITY if transform is None else Output("relmat", transform.entities)
-        path = output_path(output_dir, recording, output, atlas)
+        path = path_of(output_dir, recording.entities, atlas.entities, output)
         yield write_matrix(path, matrix, atlas.names, index=atlas.names)
         if name == FC:  # also as an array: a cohort is gathered from these in a tenth of the time
             yield write_array(array, vectorise_edges(matrix, weighted=False))
@@ -172,7 +169,7 @@ def _atlas_files(output_dir: Path, results: Results, number: int) -> Iterator[Pa
                 for old in path.parent.glob(f"{path.name.partition('_stat-')[0]}_desc-*_embedding.*"):
                     old.unlink(missing_ok=True)
         if atlas.is_cifti:
-            yield write_bytes(path.with_suffix(".pconn.nii"), encode_pconn(matrix, atlas))
+            yield write_bytes(path.with_suffix(".pconn.nii"), encode_parcels(matrix, atlas))
         # by the draft of BEP017; a constant diagonal is left out
         diagonal, stat = np.diag(matrix)[np.isfinite(np.diag(matrix))], dict(output.entities)["stat"]
         about = {
@@ -183,13 +180,13 @@ def _atlas_files(output_dir: Path, results: Results, number: int) -> Iterator[Pa
             "StorageFormat": "Full",
             "Title": "FC" if transform is None else (transform.title or transform.label).format_map(facts),
             "NodeFiles": [bids_uri(parcels_path(output_dir, atlas), {"": output_dir})],
-            "Sources": [bids_uri(output_path(output_dir, recording, TIMESERIES, atlas), {"": output_dir})],
+            "Sources": [bids_uri(series, {"": output_dir})],
             "RelationshipMeasure": RELATIONSHIPS.get(stat, stat),
             **facts,
         }
         yield describe_files(about, path)
     for label, (vector, facts) in results.embeddings[number].items():
-        path = output_path(output_dir, recording, Output("embedding", (("desc", label),)), atlas)
+        path = path_of(output_dir, recording.entities, atlas.entities, Output("embedding", (("desc", label),)))
         values = np.atleast_2d(vector)
         yield write_matrix(path, values, [f"dim{i:04d}" for i in range(values.shape[1])])
         yield describe_files({**cleaned, **facts}, path)

@@ -15,7 +15,7 @@ import numpy as np
 
 from fcpower_bids.core.series import interpolate_censored, power_spectrum
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.outputs.dataset import COVERAGE, output_path, preview_path
+from fcpower_bids.outputs.dataset import COVERAGE, path_of, preview_path
 from fcpower_bids.records import Slices
 from fcpower_bids.reports.accounts import network_order
 from fcpower_bids.reports.svg import BEFORE, DOTS, POINTS, SMALL, Axes, Box, Drawing, Scale, around
@@ -244,7 +244,7 @@ def write_previews(output_dir: Path, results: Results) -> None:
             thumbnail = draw_carpet(preview.carpet, THUMBNAIL_ROWS, THUMBNAIL_COLUMNS, WHITE)[0]
             arrays["thumbnail"] = np.frombuffer(thumbnail, dtype=np.uint8)
         if arrays:
-            path = preview_path(output_path(output_dir, results.recording, COVERAGE, atlas))
+            path = preview_path(path_of(output_dir, results.recording.entities, atlas.entities, COVERAGE))
             with atomic(path) as temporary, temporary.open("wb") as file:
                 np.savez_compressed(file, **arrays)
 

@@ -135,13 +135,10 @@ def _thin(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Keep of a long line the lowest and the highest point of each few neighbours, in their order."""
     if len(x) <= MOST_POINTS:
         return x, y
-    few = -(-len(x) // (MOST_POINTS // 2))
-    kept: set[int] = set()
-    for start in range(0, len(x), few):
-        part = np.where(np.isfinite(y[start : start + few]), y[start : start + few], 0.0)
-        kept |= {start + int(part.argmin()), start + int(part.argmax())}
-    kept |= set(np.flatnonzero(~np.isfinite(y)).tolist())
-    places = np.array(sorted(kept))
+    known, starts = np.where(np.isfinite(y), y, 0.0), np.arange(0, len(x), -(-len(x) // (MOST_POINTS // 2)))
+    parts = zip(starts, np.split(known, starts[1:]), strict=True)
+    ends = [start + place for start, part in parts for place in (part.argmin(), part.argmax())]
+    places = np.union1d(ends, np.flatnonzero(~np.isfinite(y)))
     return x[places], y[places]
 
 

@@ -155,17 +155,14 @@ def overridden(chosen: Mapping[str, Any]) -> dict[str, str]:
 PLACES = ("bids_dir", "output_dir", "level")
 ONCE = ("dry_run", "reports_only", "replace")
 """Options that are about a single run, not about what it makes: no record has them."""
-PARTS: Mapping[str, type] = {
-    **{"inputs": Inputs, "method": Method, "group": Group},
-    **{"pretraining": Pretraining, "run": Run},
-}
 
 
 @cache
 def options() -> Mapping[str, Option]:
     """Return the options by name."""
     known = {}
-    for part, fields in PARTS.items():
+    parts = {name: kind for name, kind in typing.get_type_hints(Settings).items() if name not in PLACES}
+    for part, fields in parts.items():
         hints = typing.get_type_hints(fields)
         for field in dataclasses.fields(fields):
             hint = hints[field.name]

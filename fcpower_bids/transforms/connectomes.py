@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -43,14 +43,6 @@ def recording_transform(name: str, parameters: Mapping[str, Any]) -> Transform:
     if not transform.stateless:
         raise UsageError(f"The transform '{name}' is fitted on a cohort. Use it at group level, not on one recording.")
     return replace(transform, parameters={**transform.parameters, **parameters})
-
-
-def describe_unread_remedy(asked: Iterable[str], settings: Method) -> Iterator[str]:
-    """Yield a sentence for each choice of how to make FC full rank that no transform asked for reads."""
-    read = {parameter for name in asked if name in TRANSFORMS for parameter in transform_parameters(name, settings)}
-    for name, value in settings.full_rank_remedy.items():
-        if value is not None and name not in read:
-            yield f"--{name.replace('_', '-')} is not used: no transform that needs full rank is asked for."
 
 
 def connectivity_of(series: np.ndarray, names: Sequence[str]) -> Connectome:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids import transforms
 from fcpower_bids.analyses import ALL, OF_COHORTS, analyses_to_run
 from fcpower_bids.analyses.catalogue import ANALYSES, FIRST_LOOKS
 from fcpower_bids.analyses.features import FC, FC_POWER, has_series, join_whole, sharing_spectra
@@ -31,7 +30,6 @@ from fcpower_bids.errors import DatasetError, Incomplete, NotInCohort, Recording
 from fcpower_bids.imaging.atlas_files import declared_atlases
 from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import SITE, check_input_folder, output_folders
-from fcpower_bids.inputs.sources import join
 from fcpower_bids.notebook import open_cohort
 from fcpower_bids.outputs.group import (
     CHECK,
@@ -49,19 +47,16 @@ from fcpower_bids.outputs.status import (
     write_status_table,
 )
 from fcpower_bids.parallel import executing, say
-from fcpower_bids.records import Cohort, Table
+from fcpower_bids.records import Cohort, Table, join
 from fcpower_bids.resources import memory_limit
 from fcpower_bids.settings import Method, Settings
 from fcpower_bids.settings.options import PERMUTE
 from fcpower_bids.store import LOCKS, lock, sweep, sweep_shared, write_shared
-from fcpower_bids.transforms.connectomes import describe_unread_remedy
 from fcpower_bids.workflows.stored import embed_stored
 
 WITHOUT_TARGETS = frozenset({"fingerprinting", "qc_fc", "spectrum_geometry"})
 PERMUTATIONS = "Permutations"
 """Fact of a sidecar: how many, and why so many."""
-SCREENS = frozenset({"transform_screen", "spectral_controls"})
-"""Analyses that go through all transforms."""
 
 
 def run_group(settings: Settings) -> int:
@@ -141,9 +136,6 @@ def _settle(settings: Settings) -> Settings:
             f"{settings.results} holds no results, so there is nothing to report: leave out --reports-only, or correct "
             f"--name.{named}"
         )
-    asked = settings.group.representations if SCREENS.isdisjoint(analyses_to_run(settings)) else transforms.NAMES
-    for line in describe_unread_remedy(asked, settings.method):
-        say(line, settings)
     if settings.group.save_models and {FC, FC_POWER}.isdisjoint(settings.group.representations):
         say(f"--save-models makes no model: models are made of {FC} and {FC_POWER}, see --representations.", settings)
     return settings

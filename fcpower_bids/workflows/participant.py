@@ -21,7 +21,6 @@ from fcpower_bids.cohort.recordings import FILE as RECORDINGS
 from fcpower_bids.cohort.recordings import describe_choices, making_in, write_recordings
 from fcpower_bids.errors import DatasetError, Incomplete, UsageError
 from fcpower_bids.inputs.roots import dataset_names, derivative_root, people_beside
-from fcpower_bids.inputs.sources import join
 from fcpower_bids.outputs.dataset import (
     QUALITY,
     copy_atlas,
@@ -50,17 +49,15 @@ from fcpower_bids.outputs.status import (
     write_status_table,
 )
 from fcpower_bids.parallel import WorkerDied, processes, run_calls, say, track
-from fcpower_bids.records import Entities
+from fcpower_bids.records import Entities, join
 from fcpower_bids.resources import unsearched
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import LOCKS, lock, make_folder, sweep, sweep_shared, write_shared
-from fcpower_bids.transforms.connectomes import describe_unread_remedy
 from fcpower_bids.workflows.plan import (
     ALL_FAILED,
     ELSEWHERE,
     FINISHED,
     OTHERWISE,
-    SOME_FAILED,
     Job,
     describe_notes,
     describe_plan,
@@ -86,8 +83,6 @@ NOT_STARTED = "The run ended before its turn came. Run the same command again."
 
 def run_participants(settings: Settings) -> int:
     """Process every recording asked for; return the exit code. Raises UsageError, DatasetError, Incomplete."""
-    for line in describe_unread_remedy(settings.method.transforms, settings.method):
-        say(line, settings)
     if settings.run.dry_run:
         with TemporaryDirectory(prefix="fcpower_bids-") as folder:
             plan = plan_run(settings, Path(folder))
@@ -139,9 +134,7 @@ def run_participants(settings: Settings) -> int:
             settings.work.rmdir()
     code = exit_code(states)
     if failures:
-        incomplete = Incomplete("\n".join(sorted(failures)))
-        incomplete.exit_code = ALL_FAILED if code == ALL_FAILED else SOME_FAILED
-        raise incomplete
+        raise Incomplete("\n".join(sorted(failures)), everything=code == ALL_FAILED)
     return code
 
 
@@ -242,7 +235,7 @@ def _run(
     if runner is not None:
         steps.configure_nipype(settings.output_dir / "logs" / "crashes", settings.run.debug)
         calls = ((job.recording, job.atlases, settings, datasets, work) for job in todo.values())
-        names = steps.run_on_cluster(calls, runner, work)
+        names = steps.run_on_cluster(calls, runner, work, settings.run.debug)
     while names:
         given = [(todo[name].recording, todo[name].atlases, settings, datasets, work, wait) for name in names]
         try:

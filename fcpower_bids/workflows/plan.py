@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -37,6 +36,7 @@ from fcpower_bids.outputs.status import (
 from fcpower_bids.parallel import WorkerDied, processes, run_calls
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
+from fcpower_bids.store import may_write, nearest
 from fcpower_bids.transforms.connectomes import make_transform
 
 BLOCK = 200
@@ -108,11 +108,10 @@ def plan_run(settings: Settings, cache: Path) -> Plan:
     """
     check_dataset(settings.output_dir)
     for folder in (settings.output_dir, settings.work):
-        home = _existing(folder)
-        if not home.is_dir() or not os.access(home, os.W_OK | os.X_OK):
+        if not may_write(folder):
             raise UsageError(
-                f"Nothing can be written to {folder}: {home} is a file, closed to you or read-only. Choose another "
-                "folder."
+                f"Nothing can be written to {folder}: {nearest(folder)} is a file, closed to you or read-only. Choose "
+                "another folder."
             )
     load_strategy(settings.method.strategy)
     for name in settings.method.transforms:
@@ -130,18 +129,12 @@ def plan_run(settings: Settings, cache: Path) -> Plan:
     sizes = [(atlas.n_parcels, job.recording.volumes) for job in jobs if not job.finished for atlas in job.atlases]
     matrices = 1 + len(settings.method.transforms)
     wanted = DIGITS * sum(parcels * (volumes // 2 + parcels * matrices) for parcels, volumes in sizes)
-    if wanted > (free := shutil.disk_usage(_existing(settings.output_dir)).free):
+    if wanted > (free := shutil.disk_usage(nearest(settings.output_dir)).free):
         raise UsageError(
             f"{settings.output_dir} will need at least {wanted / GIGA:.1f} GB, but only {free / GIGA:.1f} GB are free "
             "there: make room, or choose another folder."
         )
     return Plan(discovery, tuple(jobs), tuple(refused), tuple(_embeddings(jobs, settings)))
-
-
-def _existing(folder: Path) -> Path:
-    """The folder, or the nearest above it that is there."""
-    absolute = folder.absolute()
-    return next(path for path in (absolute, *absolute.parents) if path.exists())
 
 
 def _with_atlases(discovery: Discovery, settings: Settings, cache: Path) -> tuple[list[Job], list[Status]]:

@@ -272,10 +272,12 @@ class Job(SimpleInterface):
         return runtime
 
 
-def run_on_cluster(calls: Iterable[tuple[Any, ...]], runner: PluginBase, work: Path) -> list[str]:
+def run_on_cluster(calls: Iterable[tuple[Any, ...]], runner: PluginBase, work: Path, debug: bool) -> list[str]:
     """Make every recording a job of a plugin, and wait for all; none is left."""
     workflow = Workflow(name="jobs", base_dir=str(work))
     workflow.add_nodes([Node(Job(arguments=given), name=workflow_name(given[0])) for given in calls])
     with suppress(RuntimeError):  # jobs that have died: their statuses say that they did not finish
         workflow.run(plugin=runner)
+    if not debug:
+        shutil.rmtree(work / workflow.name, ignore_errors=True)
     return []

@@ -96,9 +96,8 @@ def test_order_follows_the_schema_that_the_validator_uses():
 
 
 def test_the_name_of_the_specification():
-    path = dataset.output_path(
-        Path("out"), recording(ses="a", task="rest", space="MNI", res="2"), dataset.CONNECTIVITY, NAMED
-    )
+    source = recording(ses="a", task="rest", space="MNI", res="2").entities
+    path = dataset.path_of(Path("out"), source, NAMED.entities, dataset.CONNECTIVITY)
     assert path.as_posix() == (
         "out/sub-01/ses-a/func/sub-01_ses-a_task-rest_space-MNI_atlas-Schaefer2018_seg-7n_scale-400_res-2"
         "_stat-pearsoncorrelation_relmat.tsv"
@@ -108,7 +107,8 @@ def test_the_name_of_the_specification():
 @hypothesis_settings(deadline=None, derandomize=True, max_examples=30)
 @given(st.dictionaries(st.sampled_from(SOURCE_KEYS), st.text("abXY019", min_size=1, max_size=8), max_size=8))
 def test_no_source_entity_is_lost(entities):
-    name = dataset.output_path(Path("o"), recording(**entities), Output("relmat", (("desc", "power0p35"),)), NAMED).name
+    power = Output("relmat", (("desc", "power0p35"),))
+    name = dataset.path_of(Path("o"), recording(**entities).entities, NAMED.entities, power).name
     parsed, suffix, extension = dataset.parse_name(name)
     assert (suffix, extension) == ("relmat", ".tsv")
     assert {**entities, "sub": "01", "desc": "power0p35"}.items() <= dict(parsed).items()

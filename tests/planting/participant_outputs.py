@@ -10,7 +10,7 @@ import pandas as pd
 
 from fcpower_bids.core.connectome import pearson_connectivity
 from fcpower_bids.core.series import z_score
-from fcpower_bids.outputs.dataset import CONNECTIVITY, QUALITY, TIMESERIES, order_entities, output_path, parse_name
+from fcpower_bids.outputs.dataset import CONNECTIVITY, QUALITY, TIMESERIES, order_entities, parse_name, path_of
 from fcpower_bids.outputs.status import DONE, Status, write_status
 from fcpower_bids.outputs.tables import write_json, write_matrix, write_table
 from fcpower_bids.records import Atlas, Output, Recording
@@ -57,17 +57,17 @@ def add_output(
     one, volumes = recording(name), len(series)
     fc = pearson_connectivity(series)
     freedom = volumes / 2 if degrees_of_freedom is None else degrees_of_freedom
-    path = write_matrix(output_path(out, one, CONNECTIVITY, atlas), fc, atlas.names, atlas.names)
+    path = write_matrix(path_of(out, one.entities, atlas.entities, CONNECTIVITY), fc, atlas.names, atlas.names)
     write_json(
         path.with_suffix(".json"), {**FACTS, "NumberOfVolumesUsed": volumes, "SecondsUsed": 2.0 * volumes, **facts}
     )
     if power:
         transformed = Output("relmat", (("stat", "pearsoncorrelation"), ("desc", power)))
-        write_matrix(output_path(out, one, transformed, atlas), fc, atlas.names, atlas.names)
-    write_matrix(output_path(out, one, TIMESERIES, atlas), series, atlas.names)
+        write_matrix(path_of(out, one.entities, atlas.entities, transformed), fc, atlas.names, atlas.names)
+    write_matrix(path_of(out, one.entities, atlas.entities, TIMESERIES), series, atlas.names)
     row = {"atlas": atlas.name, "seconds_kept": 2.0 * volumes, "kept_volumes": volumes, "mean_fd": mean_fd}
     row |= {"volumes": volumes, "censored_volumes": 0, "dummy_volumes": 0, "degrees_of_freedom": freedom}
-    write_table(output_path(out, one, QUALITY), pd.DataFrame([row]))
+    write_table(path_of(out, one.entities, (), QUALITY), pd.DataFrame([row]))
     write_status(out, Status(one.name, DONE, "write"))
     return path
 
@@ -75,7 +75,7 @@ def add_output(
 def add_embedding(
     out: Path, name: str, vector: np.ndarray, label: str = "fbert1m", under: Atlas = ATLAS, **facts
 ) -> Path:
-    path = output_path(out, recording(name), Output("embedding", (("desc", label),)), under)
+    path = path_of(out, recording(name).entities, under.entities, Output("embedding", (("desc", label),)))
     write_matrix(path, np.atleast_2d(vector), [f"dim{i:04d}" for i in range(len(vector))])
     write_json(path.with_suffix(".json"), {"sha256": "ab", "read": "sequence", **facts})
     return path
