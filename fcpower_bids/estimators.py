@@ -121,7 +121,7 @@ class CorrelationKernelRidgeCV(RegressorMixin, BaseEstimator):
             ),
         )
         splitter = FamilyFolds(int(self.cv)) if isinstance(self.cv, (int, np.integer)) else check_cv(self.cv)
-        splits = [tuple(map(np.asarray, split)) for split in splitter.split(rows, groups=groups)]
+        splits = [tuple(map(np.asarray, split)) for split in splitter.split(rows, targets, groups)]
         if any(np.union1d(train, test).size < len(rows) for train, test in splits):
             raise ValueError("A fold must train on all rows that it does not hold out: every row has a part in it.")
         held_out = [test.astype(np.intp) for _, test in splits]

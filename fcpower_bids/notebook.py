@@ -88,7 +88,9 @@ class LoadedCohort:
         "embedding:LABEL".
         """
         settings = self._settings.changed(representations=(representation,))
-        (name,) = expand_names(self._cohort, settings)
+        name, *others = expand_names(self._cohort, settings)
+        if others:
+            raise UsageError(f"There are several: name one of {', '.join((name, *others))}.")
         rows = np.asarray(next(build_representations(self._cohort, self._rows, (name,), settings)).features()[:])
         if n := int((~np.isfinite(rows)).any(axis=1).sum()):
             warnings.warn(f"{n} of {len(rows)} rows have no {name}: they are NaN.", stacklevel=2)

@@ -127,8 +127,15 @@ def combine_scans(cohort: Cohort, groups: Sequence[Rows]) -> AveragedEdges:
     return AveragedEdges(cohort.edges, groups, weights.to_numpy())
 
 
-COMBINATION = "connectivity of the z-scored series of all scans put end to end; mean over the scans for embeddings"
+COMBINATION = "connectivity of the z-scored series of all scans put end to end"
 """What describes a person with several scans, in the words of a sidecar."""
+
+
+def describe_combination(names: Iterable[str]) -> str:
+    """Say what describes a person with several scans under these representations, as a sidecar does."""
+    of_series = {name for name, transform in TRANSFORMS.items() if transform.stateless and transform.needs == "series"}
+    apart = [name for name in names if name in of_series or name.startswith(EMBEDDING)]
+    return COMBINATION + (f"; of {' and '.join(apart)} the mean over the scans" if apart else "")
 
 
 class PowerFamily:

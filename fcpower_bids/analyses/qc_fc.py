@@ -11,9 +11,9 @@ import pandas as pd
 from scipy import linalg, special
 
 from fcpower_bids.analyses.features import (
-    COMBINATION,
     Representation,
     build_representations,
+    describe_combination,
     encoder_of,
     expand_names,
 )
@@ -87,7 +87,7 @@ def analyse_qc_fc(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     if not edges:
         raise NotInCohort(WITHOUT_EDGES)
     facts = FACTS | {
-        "FeaturesOfAPerson": COMBINATION,
+        "FeaturesOfAPerson": describe_combination(settings.group.representations),
         "NumberOfPeople": len(people),
         "Alpha": settings.method.alpha,
         "PeopleWithoutMotionOrCovariates": sorted(set(cohort.scans["participant_id"].astype(str)) - set(people)),

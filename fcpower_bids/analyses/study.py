@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from fcpower_bids.analyses.features import (
-    COMBINATION,
     Representation,
     build_representations,
+    describe_combination,
     describe_precision,
     expand_names,
 )
@@ -163,7 +163,7 @@ def describe_people(cohort: Cohort, people: People, settings: Settings) -> dict[
         "SiteColumn": settings.group.site_column,
         "NumberOfPeople": len(people.names),
         "Alpha": settings.method.alpha,
-        "FeaturesOfAPerson": COMBINATION,
+        "FeaturesOfAPerson": describe_combination(settings.group.representations),
         **people.facts,
         **({"CohortNotes": list(cohort.notes)} if cohort.notes else {}),
     }

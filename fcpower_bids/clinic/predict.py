@@ -152,7 +152,7 @@ class Predictions(NamedTuple):
     broken: Sequence[str]  # why people have no page
     # of all rows whose value the tables have: how many, how many in their interval, whether so many can be
     coverage: Mapping[str, Any]
-    replaces: bool = False  # whether results of another model with this name were there
+    notes: Sequence[str] = ()  # for a reader of the results
 
 
 def predict_scans(
@@ -170,14 +170,16 @@ def predict_scans(
     refuse_without_skill(facts)  # earlier versions wrote such models
     scans, outside = _choose(facts, output_dir)
     sessions = [(runs[0].participant, runs[0].session) for runs in scans]
-    people = read_people(output_dir, phenotypes, sessions, facts["Target"], facts["MissingValues"])
+    notes = list[str]()
+    people = read_people(output_dir, phenotypes, sessions, facts["Target"], facts["MissingValues"], notes)
     attempts = [row for runs in scans for row in _attempt(runs, model, output_dir, people)]
     rows = sorted([*attempts, *outside], key=lambda row: str(row["scan"]))
     frame = pd.DataFrame(rows, columns=list(PREDICTED.columns))
     name = path.name.removesuffix("_model")
     target = output_dir / "group" / "predicted" / f"{name}.tsv"
     sidecar = target.with_suffix(".json")
-    of_another = sidecar.is_file() and read_json(sidecar).get("Salt") != facts["Salt"]
+    if sidecar.is_file() and read_json(sidecar).get("Salt") != facts["Salt"]:
+        notes.append(f"{target.name} of another model is replaced: rename the folder of one model to keep both.")
     about = {key: value for key, value in facts.items() if key not in HIDDEN}
     coverage = _judge_coverage(frame, facts, people[KNOWN])
     write_table(target, frame, PREDICTED)
@@ -189,7 +191,7 @@ def predict_scans(
         person, _, of = page.stem.partition("_")
         if of == name and person not in set(frame["participant_id"]):
             page.unlink()
-    return Predictions(frame, target, facts, broken, coverage, of_another)
+    return Predictions(frame, target, facts, broken, coverage, notes)
 
 
 def _choose(facts: Mapping[str, Any], output_dir: Path) -> tuple[list[list[Connectome]], list[dict[str, Any]]]:
@@ -292,12 +294,13 @@ def read_people(
     scans: Collection[tuple[str, str]],
     target: str,
     missing_values: Sequence[str],
+    notes: list[str],
 ) -> Known:
     """Return ``age`` and the target at each scan (person, session), as far as known. Raises DatasetError."""
     known: Known = {"age": {}, KNOWN: {}}
     if not scans:
         return known
-    datasets = dict.fromkeys(path.parent for path in people_tables(output_dir))
+    datasets = dict.fromkeys(path.parent for path in people_tables(output_dir, notes))
     tables = [(list(map(Source, tables_of(dataset))), [("", dataset)]) for dataset in datasets]
     tables += [([Source(phenotypes, is_given=True)], [])] if phenotypes is not None else []
     names: dict[str, None] = {}
@@ -346,8 +349,8 @@ def say_predictions(predictions: Predictions, say: Callable[[str], None]) -> Non
     """Print notes for a reader, warnings before results; what holds of all scans is said once."""
     facts, frame = predictions.facts, predictions.frame
     say(f"{say_in_full(facts)}.")
-    if predictions.replaces:
-        say(f"{predictions.path.name} of another model is replaced: rename the folder of one model to keep both.")
+    for note in predictions.notes:
+        say(note)
     noted: list[tuple[str, str]] = []
     for row in frame.itertuples():
         warning = [str(row.warning)] if row.warning else []

@@ -125,12 +125,14 @@ def load_phenotypes(settings: Settings, scanned: Scanned) -> Phenotypes:
     """Load the tables that the settings name, and those of the datasets of the scans. Raises DatasetError."""
     folders = output_folders(settings, settings.output_dir)
     sites = [site for site in folders if site]
-    of_sites = ((site, table.parent) for site in sites for table in people_tables(folders[site]))
+    notes: list[str] = []
+    of_sites = ((site, table.parent) for site in sites for table in people_tables(folders[site], notes))
     datasets = list(dict.fromkeys(of_sites)) if sites else [("", settings.bids_dir)]
     given = {path.absolute(): Source(path, True, None if sites else "") for path in settings.group.phenotypes}
     tables = (Source(path, site=site) for site, dataset in datasets for path in tables_of(dataset))
     sources = [*given.values(), *(table for table in tables if table.path.absolute() not in given)]
     phenotypes = load_people(sources, scanned, datasets, settings.group.missing_values)
+    phenotypes = replace(phenotypes, notes=(*notes, *phenotypes.notes))
     if len(sites) > 1 or (sites and SITE not in phenotypes.frame):
         phenotypes = _with_sites(phenotypes)
     known = [str(name) for name in phenotypes.frame.columns]
@@ -247,13 +249,13 @@ def read_rows(path: Path, notes: list[str] | None = None) -> pd.DataFrame:
 
 def _at_site(source: Source, frame: pd.DataFrame) -> pd.DataFrame:
     """People as the scans of several sites have them, ``sub-SITE+01``. Raises DatasetError."""
+    if source.site is None and frame[PERSON].str.contains("+", regex=False).any():
+        return frame  # a column of sites is then that of the scanners
     if source.site is None and SITE not in frame.columns:
-        if not frame[PERSON].str.contains("+", regex=False).any():
-            raise DatasetError(
-                f"{source.path} does not say whose people these are, and two sites may have one label. Add a column "
-                f"'{SITE}' with the names of --derivatives, or write participant_id as sub-SITE+01."
-            )
-        return frame
+        raise DatasetError(
+            f"{source.path} does not say whose people these are, and two sites may have one label. Add a column "
+            f"'{SITE}' with the names of --derivatives, or write participant_id as sub-SITE+01."
+        )
     sites = frame[SITE].fillna("") if source.site is None else [source.site] * len(frame)
     return frame.assign(**{PERSON: list(map(person_at, frame[PERSON], map(str, sites)))})
 

@@ -133,6 +133,8 @@ def selected_of(settings: Settings) -> Selected:
         door = decide(gathered, settings.group.exclude_file)
     else:
         door = _unite(selected(folder, site) for site, folder in folders.items())
+        if "" not in folders:  # those of the folder of the results stand beside those of the sites
+            door = decide(door, decisions_of(settings.output_dir))
     if not door.connectomes:
         rows = [recording.row() for recording in door.left_out]
         raise DatasetError(describe_nothing_left(rows, *folders.values()))
@@ -248,7 +250,7 @@ def decide(gathered: Selected, path: Path | None, site: str = "") -> Selected:
     kept = tuple(scan for scan in gathered.connectomes if scan not in rejected)
     others = (scan for scan in gathered.connectomes if scan in rejected)
     left_out = (replace(scan, state=REJECTED, reason=rejected[scan]) for scan in others)
-    return Selected(kept, (*gathered.left_out, *left_out), tuple(absent))
+    return Selected(kept, (*gathered.left_out, *left_out), (*gathered.absent, *absent))
 
 
 class Making(NamedTuple):

@@ -35,6 +35,7 @@ from fcpower_bids.elsewhere.layouts import (
 from fcpower_bids.errors import DatasetError, RecordingError, Unfit, UsageError
 from fcpower_bids.imaging.atlas_files import unique_names
 from fcpower_bids.inputs.roots import PREPROCESSED, output_folders
+from fcpower_bids.inputs.sources import LONGEST_TR
 from fcpower_bids.outputs import dataset
 from fcpower_bids.outputs.recording import QUALITY_TABLE
 from fcpower_bids.outputs.status import (
@@ -95,6 +96,10 @@ def _offer(cells: Mapping[str, str], table: Path, line: str) -> Offered:
     for name, amount in numbers.items():
         if cells.get(name) and not amount >= 0:
             raise DatasetError(f"{line}: {name} is '{cells[name]}', not a number of 0 or more.")
+    if numbers["repetition_time"] > LONGEST_TR:
+        raise DatasetError(
+            f"{line}: repetition_time is {cells['repetition_time']} s, which looks like milliseconds. Give seconds."
+        )
     text, label = cells.get("path", ""), cells.get("participant_id", "").removeprefix("sub-")
     if not label or not text:
         raise DatasetError(f"{line} lacks participant_id or path.")
@@ -132,6 +137,8 @@ def bring_sources(settings: Settings) -> None:
     """Bring what ``--derivatives`` names into the output folder, unless unchanged. Raises UsageError, DatasetError."""
     folders = output_folders(settings, settings.output_dir)
     if "" not in folders:
+        if settings.output_dir.resolve() in {folder.resolve() for folder in folders.values()}:
+            raise UsageError(f"The output folder {settings.output_dir} is one of --derivatives. Choose one of its own.")
         dataset.prepare_dataset(settings, folders)
         return
     sources = list(_sources(settings))

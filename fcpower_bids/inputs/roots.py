@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -201,10 +202,25 @@ def _short(doi: str) -> str:
     return re.sub(r"[^a-z0-9.+_-]+", "-", bare).strip("-.")
 
 
-def people_tables(output_dir: Path) -> list[Path]:
-    """Return ``participants.tsv`` of the inputs that outputs link to, or of the datasets that these were made of."""
-    places = (place for root in linked_datasets(output_dir).values() for place in _datasets_of(root))
-    return [table for place in dict.fromkeys(places) if is_table(table := place / "participants.tsv")]
+def people_tables(output_dir: Path, notes: list[str]) -> list[Path]:
+    """Return ``participants.tsv`` of the inputs that outputs link to, or of the datasets that these were made of.
+
+    A link of outputs that were copied may lead to another study: what is left out for that is added to `notes`.
+    """
+    sidecar = next(chain(output_dir.glob("sub-*/func/*_qc.json"), output_dir.glob("sub-*/ses-*/func/*_qc.json")), None)
+    words = set(str(read_json(sidecar).get("Dataset", "")).split()) if sidecar else set()
+    found: dict[Path, None] = {}
+    for root in linked_datasets(output_dir).values():
+        tables = [table for place in _datasets_of(root) if is_table(table := place / "participants.tsv")]
+        names = set(dataset_names(root.resolve()).split()) if words and tables else set()
+        if names and not names & words:
+            notes.append(
+                f"{tables[0]} is of another dataset than the recordings in {output_dir}, and is not read: correct the "
+                "DatasetLinks there, or give --phenotypes."
+            )
+        else:
+            found |= dict.fromkeys(tables)
+    return list(found)
 
 
 def people_beside(bids_dir: Path, root: Path) -> Path | None:

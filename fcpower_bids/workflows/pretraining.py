@@ -120,7 +120,9 @@ def _read_probe(settings: Settings, out: Path, cohorts: list[Any]) -> str:
     from fcpower_bids.pretrain.judgement import ExternalCohort
 
     check_input_folder(out)
-    tables = people_tables(out)
+    tables = people_tables(out, notes := list[str]())
+    for note in notes:
+        say(note, settings)
     bids = tables[0].parent if tables else None
     shared = ("atlas", "family_column", "phenotypes", "work_dir", "targets")
     choices = {name: value for name in shared if (value := settings[name]) is not None}

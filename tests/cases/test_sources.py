@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -170,7 +171,9 @@ def test_output_folders_are_sites_and_a_person_is_a_label_at_a_site(sites, tmp_p
     assert 'site_column = "site"' in settings
 
 
-@pytest.mark.parametrize("kind", ["a link to the folder", "a corrected dataset", "both were moved"])
+@pytest.mark.parametrize(
+    "kind", ["a link to the folder", "a corrected dataset", "both were moved", "results among them"]
+)
 def test_the_people_of_a_site_are_those_of_the_dataset_that_it_was_last_made_with(kind, tmp_path):
     (tmp_path / "bids").mkdir()
     if kind == "a link to the folder":
@@ -191,6 +194,9 @@ def test_the_people_of_a_site_are_those_of_the_dataset_that_it_was_last_made_wit
         for name in ("one", "two"):
             shutil.move(tmp_path / name, sites / name)
     words = ("group", "-d", f"one={sites}/one/out", f"two={sites}/two/out", *PREDICT, "--targets", "score")
+    if kind == "results among them":
+        found = run(tmp_path / "bids", sites / "two" / "out", *words)
+        assert (found.code, "is one of --derivatives" in found.err) == (2, True)
     found = run(tmp_path / "bids", tmp_path / "out", *words)
     assert found.code == 0, found.err
     rows = table(tmp_path / "out" / "group" / "predictions.tsv").replace("n/a", np.nan).dropna(subset="observed")
@@ -365,3 +371,57 @@ def test_a_site_has_the_people_of_its_raw_dataset_wherever_its_derivatives_lie(p
     found = run(tmp_path / "bids", tmp_path / "all", *words)
     assert found.code == 0, found.err
     assert "2 people with scans, 2 in the phenotype tables, 2 in both" in found.err
+
+
+@pytest.mark.parametrize("kind", ["copied to another study", "the dataset has another name now", "as it was"])
+def test_the_tables_of_another_study_are_not_those_of_a_copied_folder(kind, tmp_path):
+    """A link ``../fmriprep`` of results that were copied leads to the study that they were copied to."""
+    for number, name in enumerate(("a", "b")):
+        raw = tmp_path / name
+        make_dataset(raw, DemoDesign.tiny(subjects=2, sessions=1, volumes=80))
+        for place in (raw, raw / "derivatives" / "fmriprep"):
+            about = json.loads((place / "dataset_description.json").read_text()) | {"Name": f"Study {name}"}
+            (place / "dataset_description.json").write_text(json.dumps(about))
+        people = table(raw / "participants.tsv").assign(planted_score=[str(10 * number + row) for row in range(2)])
+        people.to_csv(raw / "participants.tsv", sep="\t", index=False)
+        words = ("participant", "--atlas", "builtin", "--nprocs", 1, "--min-time", 0)
+        assert run(raw, raw / "derivatives" / "fcpower", *words).code == 0
+    site = tmp_path / "b" / "derivatives" / "fcpower"
+    if kind == "copied to another study":
+        site = shutil.copytree(site, tmp_path / "a" / "derivatives" / "other")
+    elif kind == "the dataset has another name now":
+        (tmp_path / "b" / "dataset_description.json").write_text('{"Name": "Renamed", "BIDSVersion": "1.9.0"}')
+    (tmp_path / "bids").mkdir()
+    words = ("-d", f"b={site}", "--analyses", "check", "--min-time", 0, "--nprocs", 1)
+    found = run(tmp_path / "bids", tmp_path / "out", "group", *words)
+    assert ("is of another dataset than the recordings" in found.err) == (kind == "copied to another study"), found.err
+    if kind != "copied to another study":
+        values = fcpower_bids.load_cohort(tmp_path / "out", tmp_path / "bids", derivatives=[f"b={site}"], min_time=0.0)
+        assert values.phenotypes["planted_score"].tolist() == [10, 11]
+
+
+@pytest.mark.parametrize("place", ["site", "results", "both"])
+def test_decisions_of_the_sites_and_of_the_results_hold(place, sites, tmp_path):
+    (tmp_path / "bids").mkdir()
+    (tmp_path / "out").mkdir()
+    copied = shutil.copytree(sites, tmp_path / "sites")
+    wanted = {f"sub-one+{label}" for label in LABELS[:20]} | {f"sub-two+{label}" for label in LABELS[:12]}
+    if place != "results":
+        (copied / "one" / "out" / "exclude.tsv").write_text("participant_id\nsub-003\n")
+        wanted -= {"sub-one+003"}
+    if place != "site":
+        (tmp_path / "out" / "exclude.tsv").write_text("participant_id\tdecision\nsub-two+4\treject\n")
+        wanted -= {"sub-two+004"}
+    words = ("group", "-d", f"one={copied}/one/out", f"two={copied}/two/out", *CHECK)
+    assert run(tmp_path / "bids", tmp_path / "out", *words).code == 0
+    assert set(people(tmp_path / "out")) == wanted
+
+
+@pytest.mark.parametrize(("seconds", "code"), [("2000", 3), ("720.0", 3), ("20", 0)])
+def test_a_list_gives_seconds(seconds, code, tmp_path):
+    listed = write_list(tmp_path)
+    rows = table(listed).assign(repetition_time=seconds)
+    rows.to_csv(listed, sep="\t", index=False)
+    found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={listed}", *CHECK)
+    assert found.code == code
+    assert ("line 2: repetition_time is" in found.err) == (code == 3)

@@ -93,7 +93,7 @@ def group_methods(tables: GroupTables) -> str:
         record=tables.settings.results_record.name,
         imported=["other programs" if name == "list" else name for name in names if not PREPROCESSED.fullmatch(name)],
         selected=selected,
-        features=features if embedded else features.partition(";")[0],
+        features=features,
         own=[text for name, text in texts.items() if name == EDGES],
         further=[text for name, text in texts.items() if name != EDGES],
         motion=motion,
