@@ -23,7 +23,6 @@ from fcpower_bids.analyses.targets import (
     person_amounts,
     read_targets,
     site_columns,
-    site_labels,
 )
 from fcpower_bids.cohort.assembly import describe_join
 from fcpower_bids.cohort.inclusion import TARGET, name_some
@@ -133,9 +132,7 @@ def check_columns(cohort: Cohort, settings: Settings) -> Iterator[Finding]:
 
 
 def _sites(cohort: Cohort, table: pd.DataFrame, targets: Targets, settings: Settings) -> Iterator[Finding]:
-    columns = site_columns(table, settings.group)
-    by_person = {name: dict(zip(table.index, site_labels(table, name).tolist(), strict=True)) for name in columns}
-    held_out = held_out_column(cohort.folds, by_person)
+    held_out = held_out_column(cohort.folds, table, site_columns(table, settings.group))
     for share in find_site_shares(table, targets, settings.group):
         handled = describe_handling(share.column, held_out, settings.group)
         about = {"name": share.target, "column": share.column, "percent": 100 * share.share, "handled": handled}

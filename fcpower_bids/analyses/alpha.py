@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.evaluate import evaluate, fold_scores
-from fcpower_bids.analyses.features import ALPHA_GRID, PowerFamily, Representation, combine_scans
+from fcpower_bids.analyses.features import ALPHA_GRID, PowerFamily, Representation, combine_scans, similarity
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.alignment import NODES, AlignmentCurves, alignment_curves, kernel_and_derivative, quadratic_peak
@@ -128,7 +128,7 @@ def _align(study: Study) -> tuple[AlignmentCurves, str]:
     family = PowerFamily(combine_scans(study.cohort, study.people.scans), study.settings, keep=True)
     spectra, size = family.spectra, masks.shape[1] * family.connectivity.shape[1] * 8
     if spectra is None or 4 * size > available_bytes():
-        curves = alignment_curves(lambda alpha: (family.kernel(alpha), None), masks, targets)
+        curves = alignment_curves(lambda alpha: (similarity(family.features(alpha)), None), masks, targets)
         return curves, "left out: the cohort is too large for memory"
     curves = alignment_curves(partial(kernel_and_derivative, *spectra), masks, targets)
     return curves, "closed form (the paper, Appendix D.4) at every optimum"

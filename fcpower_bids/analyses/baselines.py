@@ -127,7 +127,7 @@ def score_columns(name: str, observed: FloatArray, predicted: FloatArray, sites:
 
 def _scores(solver: Regression, study: Study, target: Target, name: str) -> FloatArray:
     known, exchange = np.flatnonzero(target.known), study.exchange
-    orders = list[Rows | None]([None])
+    orders = list[Rows | slice]([slice(None)])
     for among in exchange.orders(target, choose_permutations(study)[0]):
         order = np.arange(target.known.size)  # only people who have the target change places
         order[known] = known[among]

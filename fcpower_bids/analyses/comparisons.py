@@ -74,7 +74,7 @@ def analyse_encoders(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     if can_identify(cohort):
         rows = repeated_scans(cohort, ~scans_without_features(cohort, names))
         persons, sessions = (cohort.scans[key].astype(str).to_numpy()[rows] for key in ("participant_id", "session"))
-        blocks = plan_scan_blocks(cohort, persons.tolist(), settings)
+        blocks = plan_scan_blocks(cohort, persons, settings)
         each_scan = build_representations(cohort, [np.array([row]) for row in rows], names, settings)
         identified = {
             representation.name: identify(representation.similarity(), persons, sessions)

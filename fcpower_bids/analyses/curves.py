@@ -58,7 +58,7 @@ def identification_curves(
         part = length.cohort
         scans = repeated_scans(part, usable[length.rows])
         persons, sessions = (part.scans[key].astype(str).to_numpy()[scans] for key in ("participant_id", "session"))
-        families = plan_scan_blocks(part, persons.tolist(), settings).families
+        families = plan_scan_blocks(part, persons, settings).families
         everyone = np.unique(persons)
         smaller = sorted({size for size in settings.group.sample_sizes or IDENTIFIED if 2 <= size < len(everyone)})
         subsets = {size: _draw(everyone, size, seed) for size in smaller} | {len(everyone): [everyone]}

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
@@ -289,26 +291,15 @@ def _join_above(above: Iterable[Above], n_parcels: int) -> tuple[Rows, Component
 # --- Permutations -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class EdgeTests:
-    """Results of the model for every edge (E,), and of its permutations (B,)."""
+class EdgeTests(NamedTuple):
+    """Results of the model for every edge, one row each, and of its permutations."""
 
-    statistic: Statistic  # NaN for edges that do not vary
-    size: FloatArray  # t at the degrees of freedom of the whole model, by which edges are compared with each other
-    slope: FloatArray  # change of the edge per unit of the target
-    p: FloatArray  # two-sided, by Student's t
-    q: FloatArray  # false discovery rate, against the t of all edges in all permutations; of `p` without permutations
-    p_permutation: FloatArray  # two-sided, of the edge by itself; NaN without permutations, as the next
-    p_family_wise: FloatArray  # against the largest |t| of all edges
-    above: Rows  # (m,): edges with |t| above the threshold
-    components: Components  # the networks that these form, stronger (graph 1) and weaker ones (graph 0) apart
-    largest: FloatArray  # (B,): largest |t| of each permutation
-    extents: FloatArray  # (B,): extent of the largest network of each permutation, of either sign
-
-    @property
-    def t(self) -> FloatArray:
-        """Statistic of every edge, shape (E,)."""
-        return self.statistic.t
+    # edge, slope, t, df (Satterthwaite), p (Student's t), p_permutation, p_family_wise (of the largest |t|), q of all
+    # as in the table; `spread` as of `Statistic`; `size`, the t at the degrees of freedom of the model, by which edges
+    # are compared; `label`: number of the network in `components`, else -1
+    edges: pd.DataFrame
+    components: Components  # of edges with |t| above the threshold, stronger (graph 1) and weaker ones (graph 0) apart
+    null: pd.DataFrame  # largest |t| of each permutation, and extent of its largest network, of either sign
 
 
 def permute_edges(
@@ -351,24 +342,19 @@ def permute_edges(
             exceeding[columns] += (block >= TIES * np.abs(size[columns])).sum(axis=0)
             np.maximum(largest[rows], block.max(axis=1, initial=0.0), out=largest[rows])
             pooled.add(block[:, residuals.any(axis=0)])
-    known, p = np.isfinite(t), np.asarray(2 * special.stdtr(df, -np.abs(t)))
-    above, components = _join_above(observed, n_parcels)
-    null, nothing = _join_above(permuted, n_parcels)[1] if n_orders else components, np.full(n_edges, np.nan)
+    p, above = 2 * special.stdtr(df, -np.abs(t)), _join_above(observed, n_parcels)
+    null = _join_above(permuted, n_parcels)[1] if n_orders else above[1]
     extents = np.zeros(2 * (n_orders or 1))
     np.maximum.at(extents, null.graph, null.extent)
-    return EdgeTests(
-        statistic=Statistic(t, df, spread),
-        size=size,
-        slope=np.where(known, slope, np.nan),
-        p=p,
-        q=false_discovery_rates(pooled.p(size) if n_orders else p),
-        p_permutation=np.where(known, (1 + exceeding) / (1 + n_orders), np.nan) if n_orders else nothing,
-        p_family_wise=np.where(known, p_of_largest(np.abs(size), largest), np.nan),
-        above=above,
-        components=components,
-        largest=largest,
-        extents=extents.reshape(-1, 2).max(axis=1)[:n_orders],
-    )
+    edges = pd.DataFrame({"edge": np.arange(n_edges), "slope": slope, "t": t, "df": df, "p": p, "spread": spread})
+    edges["p_permutation"] = (1 + exceeding) / (1 + n_orders) if n_orders else np.nan
+    edges["p_family_wise"] = p_of_largest(np.abs(size), largest)
+    edges.loc[np.isnan(t), ["slope", "p_permutation", "p_family_wise"]] = np.nan
+    edges = edges.assign(q=false_discovery_rates(pooled.p(size) if n_orders else p), size=size, label=-1)
+    edges.loc[above[0], "label"] = above[1].label
+    extent = extents.reshape(-1, 2).max(axis=1)[:n_orders]
+    of_orders = {"permutation": np.arange(n_orders) + 1, "largest_t": largest, "extent": extent}
+    return EdgeTests(edges, above[1], pd.DataFrame(of_orders))
 
 
 def p_of_largest(values: NDArray[np.generic], largest: FloatArray) -> FloatArray:

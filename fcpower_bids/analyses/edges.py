@@ -65,7 +65,7 @@ class Question:
 
     def effect(self, tests: EdgeTests) -> FloatArray:
         """Effect of every edge (E,), given the covariates."""
-        t = tests.t * tests.statistic.spread
+        t = tests.edges["t"].to_numpy() * tests.edges["spread"].to_numpy()
         return np.asarray(t / np.sqrt(t**2 + self.model.df) if self.positive is None else t / self.model.length)
 
 
@@ -125,7 +125,7 @@ def analyse_edges(cohort: Cohort, settings: Settings) -> dict[str, Table]:
             with threadpool_limits(1):  # with more, the last bits would depend on the machine
                 choices = asked.people, asked.model, asked.orders
                 tests = permute_edges(features, *choices, asked.threshold, available_bytes())
-            largest[place].append(tests.largest)
+            largest[place].append(tests.null["largest_t"].to_numpy())
             for name, frame in describe_edges(asked, tests, representation.weight, cohort).items():
                 frames[name][place].append(frame.assign(target=asked.target, representation=representation.name))
     for of_target, maxima in zip(frames[SUMMARY.name], largest, strict=True):
@@ -157,66 +157,53 @@ def name_edges(frames: list[pd.DataFrame], spec: TableSpec, cohort: Cohort) -> I
 
 def describe_edges(asked: Question, tests: EdgeTests, weight: float, cohort: Cohort) -> dict[str, pd.DataFrame]:
     """Rows of every table for one target and representation; `weight` is the factor of the edges in the features."""
-    first, second = np.triu_indices(len(cohort.parcels), 1)
-    significant, size = tests.p_family_wise < SIGNIFICANT, np.nan_to_num(np.abs(tests.size), nan=-1.0)
+    ends = np.column_stack(np.triu_indices(len(cohort.parcels), 1))
+    edges = tests.edges.assign(slope=tests.edges["slope"] / weight, effect=asked.effect(tests), measure=asked.measure)
+    if asked.related:  # relatives are alike
+        edges["p"] = np.nan
+    significant = edges["p_family_wise"] < SIGNIFICANT
     # Networks of edges that count as such, the largest first, and of which each edge is part, from 1.
-    subnetworks = tests.components
-    ranked = np.argsort(-subnetworks.extent, kind="stable")
-    ranked = ranked[subnetworks.extent[ranked] >= FEWEST_EDGES]
-    numbers = np.arange(len(ranked)) + 1
-    number = np.full(len(subnetworks.extent), np.nan)
-    number[ranked] = numbers
-    component = np.full(tests.t.shape, np.nan)
-    component[tests.above] = number[subnetworks.label]
-    p_extent = p_of_largest(subnetworks.extent, tests.extents)[ranked]
-    order = np.argsort(-size, kind="stable")
-    order = order[size[order] >= 0]
-    edges: dict[str, Any] = {
-        "slope": tests.slope / weight,
-        "effect": asked.effect(tests),
-        "t": tests.t,
-        "df": tests.statistic.df,
-    }
-    edges["p"] = np.full(tests.p.shape, np.nan) if asked.related else tests.p  # relatives are alike
-    edges |= {"p_permutation": tests.p_permutation, "p_family_wise": tests.p_family_wise, "q": tests.q}
-    edges |= {"component": component, "edge": np.arange(size.size)}
-    members = np.column_stack([first, second])[tests.above]
+    found, largest = tests.components, tests.null["largest_t"].to_numpy()
+    ranked = np.argsort(-found.extent, kind="stable")
+    ranked = ranked[found.extent[ranked] >= FEWEST_EDGES]
+    edges["component"] = edges["label"].map(pd.Series(np.arange(len(ranked)) + 1.0, ranked))
+    p_extent = p_of_largest(found.extent, tests.null["extent"].to_numpy())[ranked]
     components = {
-        "component": numbers,
-        "sign": np.where(subnetworks.graph[ranked] == 1, STRONGER, WEAKER),
-        "n_edges": subnetworks.extent[ranked],
-        "n_parcels": [np.unique(members[subnetworks.label == label]).size for label in ranked],
+        "component": np.arange(len(ranked)) + 1,
+        "sign": np.where(found.graph[ranked] == 1, STRONGER, WEAKER),
+        "n_edges": found.extent[ranked],
+        "n_parcels": [np.unique(ends[edges["label"] == label]).size for label in ranked],
         "p_extent": p_extent,
     }
-    null = {"permutation": np.arange(len(tests.largest)) + 1, "largest_t": tests.largest}
-    null |= {"extent": tests.extents}
-    model, best = asked.model, int(size.argmax())
-    needed = largest_of_permutations([], tests.largest[:, None])[1]
+    order = np.argsort(-edges["size"].abs().to_numpy(), kind="stable")[: int(edges["size"].notna().sum())]
+    model, edges = asked.model, edges.iloc[order]
+    best = edges.iloc[0] if len(edges) else pd.Series(np.nan, edges.columns)  # of those that vary
+    needed = largest_of_permutations([], largest[:, None])[1]
     summary = {
         "n_people": len(asked.people),
         "n_covariates": model.covariates.shape[1],
         "n_sites": int(model.sites.max()) + 1,
         "n_variances": len(model.freedom),
         "df": model.df,
-        "n_edges": int(np.isfinite(tests.t).sum()),
+        "n_edges": len(edges),
         "n_permutations": len(asked.orders),
         "smallest_p": asked.smallest_p,
         "n_family_wise": int(significant.sum()),
-        "n_stronger": int((significant & (tests.t > 0)).sum()),
-        "n_fdr": int((tests.q < SIGNIFICANT).sum()),
-        "p_family_wise": tests.p_family_wise[best],
-        "largest": np.abs(tests.size[best]),  # of which p_max is found when all representations are known
+        "n_stronger": int((significant & (tests.edges["t"] > 0)).sum()),
+        "n_fdr": int((edges["q"] < SIGNIFICANT).sum()),
+        "p_family_wise": best["p_family_wise"],
+        "largest": abs(best["size"]),  # of which p_max is found when all representations are known
         "t_needed": needed if np.isfinite(needed) else np.nan,
         "measure": asked.measure,
-        "effect_largest": edges["effect"][best],
+        "effect_largest": best["effect"],
         "threshold": asked.threshold,
         "n_components": len(ranked),
         "p_component": p_extent.min() if len(ranked) else np.nan,
     }
     return {
-        EDGES.name: pd.DataFrame(edges).iloc[order].assign(measure=asked.measure),
+        EDGES.name: edges,
         COMPONENTS.name: pd.DataFrame(components),
-        NULL.name: pd.DataFrame(null),
+        NULL.name: tests.null,
         SUMMARY.name: pd.DataFrame([summary]),
     }
 

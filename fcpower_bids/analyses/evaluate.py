@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from fcpower_bids.core.scores import BINARY_SCORES, CONTINUOUS_SCORES, Training,
 from fcpower_bids.core.targets import TargetBuilder
 from fcpower_bids.errors import Unfit
 from fcpower_bids.parallel import map_tasks, track
-from fcpower_bids.records import Table
+from fcpower_bids.records import Table, tabulate
 from fcpower_bids.schema import TABLES
 
 Results = Mapping[str, NestedResult]
@@ -39,6 +39,7 @@ SMALL_FOLD = 10
 FOLD_MEAN, POOLED_MEAN, WITHIN_MEAN = "fold_mean", "pooled_mean", "within_mean"
 """Summaries of a score that rank representations: of all predictions of a repeat together where the folds test few
 people, and within sites where these are held out, since no model knows the level of a new site."""
+MEANS, KEYS = (FOLD_MEAN, "fold_sd", POOLED_MEAN, "pooled_sd"), ["target", "representation"]
 RULE = (
     "Corrected resampled t-test on per-fold scores of shared folds. Repeats that test the same people again (sites "
     "held out in turn) are averaged and count as one fold."
@@ -186,27 +187,26 @@ def predictions_by_repeat(study: Study, result: NestedResult, target: int) -> Fl
     return predicted
 
 
-def describe_scores(folds: pd.DataFrame, pooled: pd.DataFrame, score: str, prefix: str = "") -> dict[str, float]:
-    """Mean and spread of a score over folds, and of the pooled score over repeats."""
-    return {
-        f"{prefix}{kind}_{name}": float(value)
-        for kind, values in (("fold", folds[score]), ("pooled", pooled[score]))
-        for name, value in (("mean", values.mean()), ("sd", values.std()))
-    }
+def summarise(folds: pd.DataFrame, pooled: pd.DataFrame) -> pd.DataFrame:
+    """By target and representation: numbers of folds, and mean and SD of scores over folds, and of pooled ones."""
+    parts = folds.groupby(KEYS, sort=False)
+    columns = {"n_folds": parts.size(), "n_scored": parts["r"].count()}
+    columns["share_at_grid_edge"] = parts["at_grid_edge"].mean()
+    for kind, groups in (("fold", parts), ("pooled", pooled.groupby(KEYS, sort=False))):
+        for word, values in (("mean", groups[[*SCORES]].mean()), ("sd", groups[[*SCORES]].std())):
+            columns |= {f"{score}_{kind}_{word}": values[score] for score in SCORES}
+    return pd.DataFrame(columns)
 
 
 def describe_each(study: Study, folds: pd.DataFrame, pooled: pd.DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
     """The main score of every target and representation, of how many folds, and how often a penalty was at an edge."""
-    of_folds, of_repeats = (dict(iter(frame.groupby(["target", "representation"]))) for frame in (folds, pooled))
+    wide, counts = summarise(folds, pooled).to_dict("index"), folds.groupby(KEYS)[[*SCORES]].count()
     described: dict[tuple[str, str], dict[str, Any]] = {}
-    for target in study.targets:
-        score = main_score(target)
-        for name in folds["representation"].unique():
-            key = target.name, name
-            part = of_folds[key]
-            row = {"target": target.name, "representation": name, "score": score, "n_folds": len(part)}
-            row |= {"n_scored": int(part[score].notna().sum())} | describe_scores(part, of_repeats[key], score)
-            described[key] = row | {"share_at_grid_edge": float(part["at_grid_edge"].mean())}
+    for target, name in product(study.targets, folds["representation"].unique()):
+        key, score = (target.name, name), main_score(target)
+        row = {"target": target.name, "representation": name, "score": score, "n_folds": wide[key]["n_folds"]}
+        row |= {"n_scored": counts.loc[key, score], "share_at_grid_edge": wide[key]["share_at_grid_edge"]}
+        described[key] = row | {end: wide[key][f"{score}_{end}"] for end in MEANS}
     return described
 
 
@@ -258,16 +258,13 @@ def correct_within(frame: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
 def comparison_facts(study: Study) -> dict[str, Any]:
     """Say, for a sidecar, how representations are compared, and warn of test sets that are too small to say much."""
-    smallest = min(fold.test.size for fold in study.folds)
-    if smallest >= SMALL_FOLD or study.held_out:
-        return {"Rule": RULE}
-    return {
-        "Rule": RULE,
-        "SmallFolds": (
+    smallest, facts = min(fold.test.size for fold in study.folds), {"Rule": RULE}
+    if smallest < SMALL_FOLD and not study.held_out:
+        facts["SmallFolds"] = (
             f"The smallest test set has {smallest} people, so scores per fold are noisy and the tests weak; look "
             "at the pooled scores, or use fewer folds."
-        ),
-    }
+        )
+    return facts
 
 
 # --- Screens --------------------------------------------------------------------------------------------------------
@@ -313,8 +310,6 @@ class Screen:
                 key = target.name, entry
                 row = {"target": target.name, "representation": entry, "score": main_score(target), **about}
                 rows.append(row | scored.get(key, {}) | tested.get(key, {}))
-        summary, by_fold = TABLES[name], TABLES[f"{name}_folds"]
         about = {**self.study.facts(), "Comparisons": RULE, "Reference": self.reference, **facts}
         notes = {"Notes": notes} if (notes := notes_of(self.results)) else {}
-        frame = pd.DataFrame(rows).reindex(columns=list(summary.columns))
-        return {summary.name: Table(frame, summary, about), by_fold.name: Table(folds, by_fold, about | notes)}
+        return tabulate(about, **{name: rows}) | tabulate(about | notes, **{f"{name}_folds": folds})

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.core.arrays import FloatArray, Rows
@@ -28,34 +29,14 @@ from fcpower_bids.transforms.stateless import Transform
 
 Spectrum = tuple[FloatArray, FloatArray]
 """Eigenvalues (P,) in descending order, and eigenvectors (P, P) in columns."""
-_SHARED: ContextVar[SharedSpectra | None] = ContextVar("eigendecompositions of a command", default=None)
-
-
-class SharedSpectra:
-    """Eigendecompositions of scans, edges (n_scans, E), and of people with several, kept under scans and weights."""
-
-    def __init__(self, edges: FeatureSource) -> None:
-        self.edges = edges
-        self.known: dict[bytes, Spectrum] = {}
-
-    def gather(
-        self, keys: Sequence[bytes], decompose: Callable[[list[int]], Iterable[Spectrum]], n_bytes: int
-    ) -> list[Spectrum]:
-        """Return the spectrum of every key, decomposed by position; what is not asked for goes if memory is short."""
-        lacking = [place for place, key in enumerate(keys) if key not in self.known]
-        spectra = list(decompose(lacking))
-        size = sum(array.nbytes for spectrum in (*self.known.values(), *spectra) for array in spectrum)
-        if size > n_bytes:
-            asked = set(keys)
-            self.known = {key: spectrum for key, spectrum in self.known.items() if key in asked}
-        self.known.update((keys[place], spectrum) for place, spectrum in zip(lacking, spectra, strict=True))
-        return [self.known[key] for key in keys]
+_SHARED: ContextVar[tuple[FeatureSource | None, dict[bytes, Spectrum]]] = ContextVar("eigendecompositions of a command")
+"""Edges (n_scans, E), and the spectra of scans, and of people with several, by scans and weights."""
 
 
 @contextmanager
 def sharing_spectra(edges: FeatureSource) -> Iterator[None]:
     """Decompose each connectome of a cohort once for all analyses, where the spectra fit in memory."""
-    token = _SHARED.set(SharedSpectra(edges))
+    token = _SHARED.set((edges, {}))
     try:
         yield
     finally:
@@ -148,14 +129,16 @@ class PowerFamily:
         self.n_parcels = (1 + math.isqrt(1 + 8 * n_edges)) // 2
         # eigenvalues (n, P), and of each unit the eigenvectors (P, P); None where they do not fit or are not to be kept
         self.spectra: tuple[FloatArray, list[FloatArray]] | None = None
-        shared = _SHARED.get()
-        shared = shared if shared is not None and shared.edges is connectivity.edges else None
-        if (keep or shared) and fits(n, self.n_parcels):
+        edges, known = _SHARED.get((None, {}))
+        known = known if edges is connectivity.edges else {}
+        if (keep or edges is connectivity.edges) and fits(n, self.n_parcels):
             keys = [connectivity.key(unit) for unit in range(n)]
-            values, vectors = zip(
-                *(shared or SharedSpectra(connectivity.edges)).gather(keys, self._decompose, available_bytes()),
-                strict=True,
-            )
+            lacking = [unit for unit, key in enumerate(keys) if key not in known]
+            known |= zip([keys[unit] for unit in lacking], self._decompose(lacking), strict=True)
+            if sum(array.nbytes for spectrum in known.values() for array in spectrum) > available_bytes():
+                for key in known.keys() - set(keys):  # what is not asked for goes if memory is short
+                    del known[key]
+            values, vectors = zip(*(known[key] for key in keys), strict=True)
             self.spectra = np.stack(values), list(vectors)
 
     @cached_property
@@ -183,10 +166,6 @@ class PowerFamily:
         for units, block in self._each_block(to_power, range(shape[0])):
             out[units[0] : units[-1] + 1] = block
         return out
-
-    def kernel(self, alpha: float) -> FloatArray:
-        """Correlation kernel of FC^alpha, shape (n, n)."""
-        return similarity(self.features(alpha))
 
     def _each_block(self, function: Callable[..., Any], units: Sequence[int]) -> Iterator[tuple[Sequence[int], Any]]:
         """Apply a function to the connectomes of a few units at a time."""
@@ -238,18 +217,6 @@ def has_series(cohort: Cohort) -> bool:
     return bool(len(cohort.scans)) and len(cohort.series) == len(cohort.scans) == len(cohort.repetition_times)
 
 
-def cut_series(cohort: Cohort, part: Part) -> tuple[Runs, ...]:
-    """Return the series of a part of every scan, whose runs are put end to end: they go with its connectomes."""
-    return tuple(
-        partial(_cut, runs, part, time) for runs, time in zip(cohort.series, cohort.repetition_times, strict=True)
-    )
-
-
-def _cut(runs: Runs, part: Part, repetition_time: float) -> list[NDArray[Any]]:
-    series = join_runs(runs)
-    return [series[part(len(series), repetition_time)]]
-
-
 def join_runs(runs: Runs) -> FloatArray:
     """Read the runs of a scan, end to end: shape (T, P)."""
     return np.concatenate([np.asarray(run, dtype=float) for run in runs()])
@@ -259,23 +226,6 @@ def join_whole(cohort: Cohort, scan: Any) -> FloatArray:
     """Read the runs of a scan, end to end, with all parcels of the files, as encoders read them: shape (T, P)."""
     runs = cohort.series[scan]
     return join_runs(partial(runs, parcels=cohort.all_parcels, may_lack=True) if cohort.all_parcels else runs)
-
-
-def series_features(cohort: Cohort, groups: Sequence[Rows], transform: Transform, settings: Settings) -> FeatureSource:
-    """Edges (n, E) of a transform of the series times sqrt(2), over scans; runs are put end to end. Raises Unfit."""
-    if not has_series(cohort):
-        raise Unfit("This needs the series of every scan, which this cohort does not have.")
-    n_parcels = len(cohort.parcels)
-    shape, diagonal = (len(groups), cohort.edges.shape[1]), n_parcels * transform.diagonal
-    features = np.empty((shape[0], shape[1] + diagonal), precision(shape))
-    for unit, scans in enumerate(track(groups, f"{transform.label} of the series", settings)):
-        mean = np.zeros(features.shape[1], features.dtype)
-        for scan in scans:
-            series = np.concatenate([standardise(run) for run in cohort.series[scan]()])
-            matrix = transform.transform([series])[0]
-            mean += np.hstack([vectorise_edges(matrix), np.diag(matrix)[:diagonal]]) / len(scans)
-        features[unit] = mean
-    return features
 
 
 FC, FC_POWER, EMBEDDING = "fc", "fc_power", "embedding"
@@ -360,6 +310,12 @@ def scans_without_features(cohort: Cohort, names: Sequence[str]) -> NDArray[np.b
     return lacking
 
 
+def scans_by_person(scans: pd.DataFrame, usable: NDArray[np.bool_]) -> dict[str, Rows]:
+    """Rows of the usable scans of everyone who has one, people in the order of their names."""
+    people = scans["participant_id"].astype(str).reset_index(drop=True)[usable]
+    return {str(name): np.asarray(people.index[rows]) for name, rows in sorted(people.groupby(people).indices.items())}
+
+
 def build_representations(
     cohort: Cohort, groups: Sequence[Rows], names: Sequence[str], settings: Settings
 ) -> Iterator[Representation]:
@@ -378,21 +334,35 @@ def build_representations(
             return Representation(
                 name, settings.group.kernel, lambda: family.features(settings.method.alpha), weight=2.0**0.5
             )
-        # of the connectomes, or of the series of the participant level
         transform = make_transform(name, settings.method)
-        compute = partial(transform_features, transform, connectivity)
-        if transform.needs == "series":
-            compute = partial(series_features, cohort, connectivity.groups, transform, settings)
+        of_series = cohort if transform.needs == "series" else None
+        compute = partial(transform_features, transform, connectivity, settings, of_series)
         return Representation(name, settings.group.kernel, compute, is_edges=not transform.diagonal, weight=2.0**0.5)
 
     return map(build, names)
 
 
-def transform_features(transform: Transform | FittedTransform, connectivity: AveragedEdges) -> FeatureSource:
-    """Edges (n, E) of the transformed FC of every unit times sqrt(2), and its diagonal where that says something."""
+def transform_features(
+    transform: Transform | FittedTransform,
+    connectivity: AveragedEdges,
+    settings: Settings,
+    of_series: Cohort | None = None,
+) -> FeatureSource:
+    """Edges (n, E) of the transformed FC of every unit times sqrt(2), and its diagonal where that says something.
+
+    `of_series`: a transform of the series, runs put end to end; its mean over the scans of a unit. Raises Unfit.
+    """
+    if of_series is not None and not has_series(of_series):
+        raise Unfit("This needs the series of every scan, which this cohort does not have.")
     (n, n_edges), n_parcels = connectivity.shape, (1 + math.isqrt(1 + 8 * connectivity.shape[1])) // 2
-    rows = np.empty((n, n_edges + n_parcels * transform.diagonal), precision(connectivity.shape))
-    for unit in range(n):
-        matrix = transform.transform([connectivity.connectome(unit)])[0]
-        rows[unit] = np.hstack([vectorise_edges(matrix), np.diag(matrix)[: n_parcels * transform.diagonal]])
+    rows = np.zeros((n, n_edges + n_parcels * transform.diagonal), precision(connectivity.shape))
+    for unit, scans in enumerate(track(connectivity.groups, transform.name, settings)):
+        if of_series is None:
+            inputs = [connectivity.connectome(unit)]
+        else:
+            inputs = [np.concatenate([standardise(run) for run in of_series.series[scan]()]) for scan in scans]
+        for each in inputs:
+            matrix = transform.transform([each])[0]
+            diagonal = np.diag(matrix)[: n_parcels * transform.diagonal]
+            rows[unit] += np.hstack([vectorise_edges(matrix), diagonal]) / len(inputs)
     return rows

@@ -63,7 +63,7 @@ def analyse_fingerprinting(cohort: Cohort, settings: Settings) -> dict[str, Tabl
     names, rows = prepare(cohort, settings)
     persons, sessions = (cohort.scans[key].astype(str).to_numpy()[rows] for key in ("participant_id", "session"))
     people, groups = set(persons.tolist()), [np.array([row]) for row in rows]
-    blocks = plan_scan_blocks(cohort, persons.tolist(), settings)
+    blocks = plan_scan_blocks(cohort, persons, settings)
     by_name: dict[str, Identification] = {}
     summary: Rows = []
     representations = build_representations(cohort, groups, names, settings)
@@ -111,7 +111,7 @@ def describe_sessions(
     for pair in [*pairs, ("all", "all")] if len(pairs) > 1 else pairs:
         kept = np.isin(sessions, labels if pair[0] == "all" else pair)
         scans = similarity[np.ix_(kept, kept)], persons[kept], sessions[kept]
-        identification, sites = identify(*scans), blocks.sites_of(scans[1])
+        identification, sites = identify(*scans), None if blocks.sites is None else blocks.sites[kept]
         directions = identification.by_direction()
         null = permutation_null(*scans, n_permutations, settings.method.random_seed, sites)
         # Among the people of the site too.

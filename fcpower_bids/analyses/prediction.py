@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fcpower_bids.analyses.alpha import FC_NESTED, nested_exponent, tabulate_alpha
 from fcpower_bids.analyses.baselines import (
@@ -19,23 +19,22 @@ from fcpower_bids.analyses.baselines import (
     null_rows,
 )
 from fcpower_bids.analyses.evaluate import (
-    COMPARED,
     FOLD_MEAN,
+    KEYS,
     POOLED_MEAN,
-    SCORES,
     SMALL_FOLD,
     WITHIN_MEAN,
     Results,
     compare,
     comparison_facts,
     cross_validate,
-    describe_scores,
     evaluate,
     fold_scores,
     notes_of,
     person_frames,
     pooled_scores,
     predictions_by_repeat,
+    summarise,
 )
 from fcpower_bids.analyses.features import Representation, encoder_of, has_series
 from fcpower_bids.analyses.scan_parts import HALVES, cut_scans
@@ -50,7 +49,7 @@ from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.edges import edge_names, rebuild_matrix
 from fcpower_bids.core.folds import folds_table
 from fcpower_bids.core.identification import disattenuated_ceiling, split_half_reliability
-from fcpower_bids.core.kernels import PANEL, FeatureSource
+from fcpower_bids.core.kernels import PANEL
 from fcpower_bids.core.krr import check_memory, fit_in_sample
 from fcpower_bids.core.nested import NestedResult
 from fcpower_bids.core.probe import standard_kernel
@@ -141,12 +140,10 @@ def analyse_prediction(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     folds = fold_scores(study, results)
     tables = tabulate(facts, prediction=folds, prediction_pooled=pooled_scores(study, results))
     tables |= tabulate_people(study, results, facts) | {"folds": tabulate_folds(study, facts)}
-    comparisons = compare(folds, study)[list(COMPARED)]
-    tables["comparisons"] = Table(comparisons, TABLES["comparisons"], facts | comparison_facts(study))
+    tables |= tabulate(facts | comparison_facts(study), comparisons=compare(folds, study))
     tables |= tabulate_alpha(study, grid) if grid else {}
     tables |= tabulate_reliability(study, results)
-    if null:
-        tables |= tabulate(NULL_FACTS, null=null)
+    tables |= tabulate(NULL_FACTS, null=null) if null else {}
     tables |= tabulate_sites(study, person_frames(study, results)) | baselines.table()
     tables[SUMMARY.name] = _summarise(tables, null, study)
     return tables | importance.tables(IMPORTANCE_FACTS)
@@ -155,21 +152,14 @@ def analyse_prediction(cohort: Cohort, settings: Settings) -> dict[str, Table]:
 def _summarise(tables: dict[str, Table], null: list[dict[str, Any]], study: Study) -> Table:
     """One row per target and representation; everything in it follows from the other tables."""
     p_values, within = null_p_values(null), scores_within_sites(tables) if study.held_out else None
-    pooled = dict(iter(tables["prediction_pooled"].frame.groupby(["target", "representation"], sort=False)))
-    rows = []
-    for (target, representation), part in tables["prediction"].frame.groupby(["target", "representation"], sort=False):
-        key = str(target), str(representation)
-        row: dict[str, Any] = {"target": key[0], "representation": key[1], "n_folds": len(part)}
-        row["n_scored"] = int(part["r"].notna().sum())
-        row["share_at_grid_edge"] = float(part["at_grid_edge"].mean())
-        row["ranked_by"] = (
-            WITHIN_MEAN if within else FOLD_MEAN if np.median(part["n_test"]) >= SMALL_FOLD else POOLED_MEAN
-        )
-        for score in SCORES:
-            row |= describe_scores(part, pooled[key], score, f"{score}_")
-        row |= within[key] if within else {}
-        row |= p_values.get(key, NO_NULL)
-        rows.append(row)
+    frame = summarise(tables["prediction"].frame, tables["prediction_pooled"].frame)
+    few = tables["prediction"].frame.groupby(KEYS, sort=False)["n_test"].median() < SMALL_FOLD
+    frame["ranked_by"] = WITHIN_MEAN if within else np.where(few, POOLED_MEAN, FOLD_MEAN)
+    wide: dict[Any, dict[str, Any]] = frame.to_dict("index")  # type: ignore[assignment]
+    rows = [
+        dict(zip(KEYS, key, strict=True)) | row | (within[key] if within else {}) | p_values.get(key, NO_NULL)
+        for key, row in wide.items()
+    ]
     frame = pd.DataFrame(rows)
     return Table(frame[[name for name in SUMMARY.columns if name in frame]], SUMMARY)
 
@@ -260,7 +250,17 @@ class EdgeImportance:
             kernel = representation.similarity()
         elif study.preset.fit_transforms_on == "cohort":
             kernel = standard_kernel(features, everyone, everyone)
-        fitted = self._fit(kernel, features, targets, masks, result.chosen[: len(masks)])
+        chosen, fitted = result.chosen[: len(masks)], np.zeros(targets.shape)  # in-sample predictions (F, n, m)
+        if kernel is not None:
+            for penalty in np.unique(chosen):  # all fits with one penalty share an inverse
+                of, which = np.nonzero(chosen == penalty)
+                sides = targets[of, :, which].T, masks[of, :, which].T, study.preset.intercept
+                fitted[of, :, which] = fit_in_sample(kernel, float(penalty), *sides).T
+        for place in np.ndindex(chosen.shape) if kernel is None else ():  # z-scored in every fold
+            fold, one = place[0], slice(place[1], place[1] + 1)
+            train = np.flatnonzero(masks[fold, :, place[1]])
+            gram, whole = standard_kernel(features, train, train), np.ones((train.size, 1), dtype=bool)
+            fitted[fold, train, one] = fit_in_sample(gram, float(chosen[place]), targets[fold, train, one], whole, True)
         for j, target in enumerate(study.targets):
             panels = (features[:, at : at + PANEL] for at in range(0, features.shape[1], PANEL))
             values = np.concatenate([haufe_transform(panel, fitted[:, :, j], masks[:, :, j]) for panel in panels])
@@ -286,26 +286,3 @@ class EdgeImportance:
         names = np.array(edge_names(self.study.cohort.parcels), dtype=object)
         for keys, values in self.edges:
             yield pd.DataFrame({**keys, "parcel_a": names[:, 0], "parcel_b": names[:, 1], "importance": values})
-
-    def _fit(
-        self,
-        kernel: FloatArray | None,
-        features: FeatureSource,
-        targets: FloatArray,
-        masks: NDArray[np.bool_],
-        chosen: FloatArray,
-    ) -> FloatArray:
-        """In-sample predictions (F, n, m) by a kernel of everyone, or on features that are z-scored in every fold."""
-        fitted = np.zeros(targets.shape)
-        if kernel is not None:
-            for penalty in np.unique(chosen):  # all fits with one penalty share an inverse
-                i, j = np.nonzero(chosen == penalty)
-                sides = targets[i, :, j].T, masks[i, :, j].T, self.study.preset.intercept
-                fitted[i, :, j] = fit_in_sample(kernel, float(penalty), *sides).T
-            return fitted
-        for i, j in np.ndindex(chosen.shape):
-            train = np.flatnonzero(masks[i, :, j])
-            gram, everyone = standard_kernel(features, train, train), np.ones((train.size, 1), dtype=bool)
-            predicted = fit_in_sample(gram, float(chosen[i, j]), targets[i, train, j : j + 1], everyone, True)
-            fitted[i, train, j] = predicted[:, 0]
-        return fitted

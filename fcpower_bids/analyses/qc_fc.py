@@ -16,6 +16,7 @@ from fcpower_bids.analyses.features import (
     describe_combination,
     encoder_of,
     expand_names,
+    scans_by_person,
 )
 from fcpower_bids.analyses.study import plan_scan_blocks, resolve_preset
 from fcpower_bids.analyses.targets import covariate_columns
@@ -23,7 +24,9 @@ from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.data_checks import rank_correlation
 from fcpower_bids.core.differences import PooledNull, false_discovery_rates, permutation_p_value
 from fcpower_bids.core.edges import edge_names
+from fcpower_bids.core.identification import units_of
 from fcpower_bids.core.kernels import FeatureSource
+from fcpower_bids.core.targets import permuted_rows
 from fcpower_bids.errors import NotInCohort
 from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.schema import TABLES
@@ -36,8 +39,6 @@ PANEL, TOGETHER = 1024, 256
 """Edges, and permutations that go through them together: their correlations stay in the cache."""
 WITHOUT_EDGES = "QC-FC needs a representation made of edges, such as fc; name one with --representations."
 SIGNIFICANT = 0.05
-MOST_ROWS = 5_000_000
-"""Above so many rows the table of edges is left out; the summary is always there."""
 
 FACTS: dict[str, Any] = {
     "Rule": (
@@ -95,27 +96,21 @@ def analyse_qc_fc(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     }
     if np.isnan(distance).all():
         facts["DistanceDependence"] = "Left out: the places of the parcels are not known."
-    tables = tabulate(facts, qcfc_summary=summary)
-    if sum(map(len, edges)) > MOST_ROWS:
-        facts["EdgesLeftOut"] = f"More than {MOST_ROWS} rows; ask for fewer representations."
-        return tables
-    return tables | {"qcfc": Table(pd.concat(edges, ignore_index=True), TABLES["qcfc"], facts)}
+    return tabulate(facts, qcfc_summary=summary) | {
+        "qcfc": Table(pd.concat(edges, ignore_index=True), TABLES["qcfc"], facts)
+    }
 
 
 def people_with_motion(cohort: Cohort) -> tuple[list[str], list[Rows], FloatArray]:
     """Return the people whose mean FD is known, the rows of their scans, and their FD in mm. Raises NotInCohort."""
     fd = pd.to_numeric(cohort.scans["mean_fd"], errors="coerce").to_numpy(dtype=float)
-    rows: dict[str, list[int]] = {}
-    for row, name in enumerate(cohort.scans["participant_id"].astype(str)):
-        if np.isfinite(fd[row]):
-            rows.setdefault(name, []).append(row)
-    if len(rows) < FEWEST:
+    by_person = scans_by_person(cohort.scans, np.isfinite(fd))
+    if len(by_person) < FEWEST:
         raise NotInCohort(
-            f"QC-FC needs mean FD of {FEWEST} people or more, and it is known for {len(rows)}; "
+            f"QC-FC needs mean FD of {FEWEST} people or more, and it is known for {len(by_person)}; "
             "leave it out of --analyses."
         )
-    people = sorted(rows)
-    groups = [np.array(rows[name], dtype=np.intp) for name in people]
+    people, groups = list(by_person), list(by_person.values())
     motion = np.array([fd[group].mean() for group in groups])
     if np.ptp(motion) == 0:
         raise NotInCohort("Mean FD is the same for all people, so QC-FC is not defined; leave it out of --analyses.")
@@ -158,9 +153,9 @@ def _model(
     columns = covariate_columns(table.reindex(people), cohort.scans, names, ())
     known = np.flatnonzero(columns.notna().all(axis=1).to_numpy() if names else np.ones(len(people), dtype=bool))
     people, groups, motion = [people[row] for row in known], [groups[row] for row in known], motion[known]
-    blocks = plan_scan_blocks(cohort, people, settings)
     labels = np.array(people, dtype=str)
-    sites = blocks.sites_of(labels)
+    blocks = plan_scan_blocks(cohort, labels, settings)
+    sites = blocks.sites
     means = np.ones((len(people), 1)) if sites is None else (sites[:, None] == np.unique(sites)).astype(float)
     held = means
     if len(people):  # an orthonormal basis, whatever the units
@@ -175,7 +170,8 @@ def _model(
             "fewer --covariates, or leave qc_fc out of --analyses."
         )
     number = PERMUTATIONS if settings.group.permutations is None else settings.group.permutations
-    orders = blocks.orders(labels, number, settings.method.random_seed)
+    units = units_of(labels, blocks.families)
+    orders = permuted_rows(len(labels), number, settings.method.random_seed, units, sites)
     return people, groups, MotionModel(left / length, held, means.shape[1], orders, blocks.families is not None)
 
 

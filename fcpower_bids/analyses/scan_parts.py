@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from fcpower_bids.analyses.features import (
     EMBEDDING,
     Part,
-    cut_series,
+    Runs,
     expand_names,
     has_series,
     join_runs,
@@ -59,10 +60,16 @@ def cut_scans(cohort: Cohort, parts: Sequence[Part], label: str, settings: Setti
                 of_part[scan] = vectorise_edges(pearson_connectivity(series[cut]), weighted=False)
         except Unfit as error:
             raise Unfit(f"A part of a scan of {person} has no connectome. {error}") from error
-    cohorts = []
+
+    def cut_runs(runs: Runs, part: Part, repetition_time: float) -> list[NDArray[Any]]:
+        series = join_runs(runs)
+        return [series[part(len(series), repetition_time)]]
+
+    cohorts, sources = [], list(zip(cohort.series, cohort.repetition_times, strict=True))
     for part, of_part, connectomes in zip(parts, volumes, edges, strict=True):
         scans = cohort.scans.assign(volumes=of_part, n_runs=1)
-        cohorts.append(dataclasses.replace(cohort, scans=scans, edges=connectomes, series=cut_series(cohort, part)))
+        series_of_part = tuple(partial(cut_runs, runs, part, time) for runs, time in sources)
+        cohorts.append(dataclasses.replace(cohort, scans=scans, edges=connectomes, series=series_of_part))
     return cohorts
 
 

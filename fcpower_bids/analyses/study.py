@@ -9,9 +9,10 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fcpower_bids.analyses.features import (
     Representation,
@@ -50,7 +51,6 @@ from fcpower_bids.core.folds import (
     partition,
     replicated_folds,
 )
-from fcpower_bids.core.identification import units_of
 from fcpower_bids.core.targets import TargetBuilder, leave_nothing, permuted_rows
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
@@ -209,10 +209,7 @@ def open_study(cohort: Cohort, settings: Settings, harmonises: bool = False) -> 
         folds = _draw_folds(people, settings, preset, targets)
         held_out = group.site_column if group.sites == HOLD_OUT else None
     else:
-        by_person = {
-            name: dict(zip(people.names, sites.tolist(), strict=True)) for name, sites in exchange.columns.items()
-        }
-        held_out = held_out_column(cohort.folds, by_person)
+        held_out = held_out_column(cohort.folds, people.phenotypes, list(exchange.columns))
         sites = None if held_out is None or not preset.inner_by_site else exchange.columns[held_out]
         folds = _brought_folds(cohort, people, preset, settings.method.random_seed, sites)
     for target in targets:
@@ -237,18 +234,12 @@ def open_study(cohort: Cohort, settings: Settings, harmonises: bool = False) -> 
 def resolve_preset(settings: Settings) -> PredictionPreset:
     """Return the published protocol with the numbers that the user changed."""
     group = settings.group
-    preset = PRESETS[group.preset]
-    return dataclasses.replace(
-        preset,
-        n_repeats=group.repeats or (1 if group.sites == HOLD_OUT else preset.n_repeats),
-        n_folds=group.folds or preset.n_folds,
-        n_inner=group.inner_folds or preset.n_inner,
-        covariates=group.covariates or preset.covariates,
-        penalties=group.penalties or preset.penalties,
-        relative_penalties=preset.relative_penalties and not group.penalties,
-        selection=group.selection or preset.selection,
-        fit_transforms_on=group.fit_transforms_on or preset.fit_transforms_on,
-    )
+    preset, once = PRESETS[group.preset], int(group.sites == HOLD_OUT)
+    given = {"n_repeats": group.repeats or once, "n_folds": group.folds, "n_inner": group.inner_folds}
+    given |= {name: getattr(group, name) for name in ("covariates", "penalties", "selection", "fit_transforms_on")}
+    relative = preset.relative_penalties and not group.penalties
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value}
+    return dataclasses.replace(preset, relative_penalties=relative, **chosen)
 
 
 # --- Who changes places ---------------------------------------------------------------------------------------------
@@ -311,22 +302,13 @@ def plan_exchange(cohort: Cohort, people: People, settings: Settings) -> Exchang
     return Exchange(people, settings, columns, shares)
 
 
-@dataclass(frozen=True, eq=False)
-class ScanBlocks:
+class ScanBlocks(NamedTuple):
     """Blocks of people whose scans are compared with each other."""
 
-    # site of every person: the column that is named, else those that are recognised by their names
-    sites: Mapping[str, str] | None
-    families: Mapping[str, str] | None
-    columns: tuple[str, ...]  # those of the sites
-
-    def sites_of(self, persons: Labels) -> Labels | None:
-        """Site of each scan, shape (N,)."""
-        return None if self.sites is None else np.array([self.sites[person] for person in persons.tolist()], dtype=str)
-
-    def orders(self, persons: Labels, number: int, seed: int) -> Rows:
-        """Draw orders of people, shape (number, N): families whole, everyone at their site."""
-        return permuted_rows(len(persons), number, seed, units_of(persons, self.families), self.sites_of(persons))
+    # (N,): site of each scan, by the column that is named, else those that are recognised by their names
+    sites: Labels | None
+    families: Mapping[str, str] | None  # of every person
+    columns: Sequence[str]  # those of the sites
 
     def facts(self) -> dict[str, Any]:
         """Describe them for a sidecar."""
@@ -334,24 +316,22 @@ class ScanBlocks:
         return sites | ({} if self.families is None else {"Unit": "family"})
 
 
-def plan_scan_blocks(cohort: Cohort, persons: Sequence[str], settings: Settings) -> ScanBlocks:
-    """Find sites and families of people with scans; a person without phenotypes is a family, of a site not known."""
+def plan_scan_blocks(cohort: Cohort, persons: NDArray[Any], settings: Settings) -> ScanBlocks:
+    """Find sites and families of scans (N,); a person without phenotypes is a family, of a site not known."""
     group = settings.group
-    names = sorted(set(persons))
     table = cohort.phenotypes.set_axis(cohort.phenotypes.index.astype(str))
     columns = site_columns(table, group) if group.site_column is None else [group.site_column]
-    table = table.reindex(names)
+    table = table.reindex(persons)
     labels = [site_labels(column_of(table, column).to_frame(), column) for column in columns]
-    sites = ["/".join(parts) for parts in zip(*labels, strict=True)]
     families = None
     if group.family_column is not None:
         column = column_of(table, group.family_column)
-        families = column.astype(str).where(column.notna(), np.array(names)).to_numpy(dtype=str)
-    families = join_families(families, names, cohort.alike)
+        families = column.astype(str).where(column.notna(), persons).to_numpy(dtype=str)
+    families = join_families(families, persons.tolist(), cohort.alike)
     return ScanBlocks(
-        dict(zip(names, sites, strict=True)) if sites else None,
-        None if families is None else dict(zip(names, families.tolist(), strict=True)),
-        tuple(columns),
+        np.array(["/".join(parts) for parts in zip(*labels, strict=True)], dtype=str) if labels else None,
+        None if families is None else dict(zip(persons.tolist(), families.tolist(), strict=True)),
+        columns,
     )
 
 

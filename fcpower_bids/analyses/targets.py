@@ -11,14 +11,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+<<<<<<< HEAD
 from fcpower_bids.analyses.features import scans_without_features
 from fcpower_bids.cohort.inclusion import site_in
+=======
+from fcpower_bids.analyses.features import scans_by_person, scans_without_features
+>>>>>>> tsci
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.data_checks import group_share
 from fcpower_bids.core.targets import (
     TargetBuilder,
     composite_target,
-    encode_binary,
     fixed_target,
     join_targets,
     residual_target,
@@ -71,11 +74,7 @@ class People:
 
 def choose_people(cohort: Cohort, settings: Group, representations: Sequence[str], covariates: Sequence[str]) -> People:
     """Choose the people that every representation can describe, for the same folds. Raises NotInCohort, Unfit."""
-    usable = ~scans_without_features(cohort, representations)
-    scans: dict[str, list[int]] = {}
-    for row, name in enumerate(cohort.scans["participant_id"].astype(str)):
-        if usable[row]:
-            scans.setdefault(name, []).append(row)
+    scans = scans_by_person(cohort.scans, ~scans_without_features(cohort, representations))
     everyone = sorted(set(cohort.scans["participant_id"].astype(str)))
     table = cohort.phenotypes.set_axis(cohort.phenotypes.index.astype(str))
     numbers = covariate_columns(table, cohort.scans, covariates, (settings.site_column,))
@@ -99,7 +98,7 @@ def choose_people(cohort: Cohort, settings: Group, representations: Sequence[str
     table, numbers = table.loc[names], numbers.loc[names]
     return People(
         names=tuple(names),
-        scans=tuple(np.array(scans[name], dtype=np.intp) for name in names),
+        scans=tuple(scans[name] for name in names),
         phenotypes=table,
         families=join_families(labels_of(table, settings.family_column, "family"), names, cohort.alike),
         sites=labels_of(table, settings.site_column, "site"),
@@ -172,6 +171,7 @@ def covariate_columns(
 
 
 Targets = Mapping[str, FloatArray]
+EVERYONE = slice(None)
 SIGNIFICANT = 0.005
 """For all tests of one kind together, so that a sound cohort is seldom accused."""
 SITE = re.compile(
@@ -203,9 +203,9 @@ class Target:
         """Who has the target, shape (n,)."""
         return np.asarray(~np.isnan(self.measures).any(axis=1))
 
-    def build(self, order: Rows | None = None) -> TargetBuilder:
+    def build(self, order: Rows | slice = EVERYONE) -> TargetBuilder:
         """Return the target as built in a fold, for people in their own or in a permuted order."""
-        measures = self.measures if order is None else self.measures[order]
+        measures = self.measures[order]
         return composite_target(measures) if measures.shape[1] > 1 else fixed_target(measures)
 
 
@@ -241,22 +241,14 @@ def choose_targets(
 
 
 def join_target_builders(
-    targets: Sequence[Target], covariates: FloatArray, orders: Sequence[Rows | None] = (None,)
+    targets: Sequence[Target], covariates: FloatArray, orders: Sequence[Rows | slice] = (EVERYONE,)
 ) -> FloatArray | TargetBuilder:
     """Targets (n, B m) side by side for `nested.nested_cv`, without what the covariates (n, c) explain."""
-    if not covariates.shape[1] and all(target.measures.shape[1] == 1 for target in targets):
-        blocks = [
-            target.measures if order is None else target.measures[order] for order in orders for target in targets
-        ]
-        return np.hstack(blocks)
-    if not covariates.shape[1]:
-        return join_targets([target.build(order) for order in orders for target in targets])
-    residuals = [
-        residual_target(target.build(order), covariates if order is None else covariates[order])
-        for order in orders
-        for target in targets
-    ]
-    return join_targets(residuals)
+    bare = not covariates.shape[1]
+    if bare and all(target.measures.shape[1] == 1 for target in targets):
+        return np.hstack([target.measures[order] for order in orders for target in targets])
+    built = [(target.build(order), covariates[order]) for order in orders for target in targets]
+    return join_targets([build if bare else residual_target(build, given) for build, given in built])
 
 
 def build_once(targets: FloatArray | TargetBuilder) -> FloatArray | TargetBuilder:
@@ -286,7 +278,7 @@ def _read_target(table: pd.DataFrame, name: str) -> Target:
     if len(classes) == 1:
         raise Unfit(f"The target '{name}' is constant ({classes[0]}): there is nothing to predict.")
     if len(classes) == 2:
-        encoded = encode_binary(column.astype(object).where(column.notna(), None).to_numpy())
+        encoded = (column == classes[1]).astype(float).where(column.notna()).to_numpy()
         return Target(name, encoded[:, None], str(classes[1]))
     return Target(name, column.to_numpy(dtype=float, na_value=np.nan)[:, None])
 
@@ -316,11 +308,12 @@ def site_labels(table: pd.DataFrame, column: str) -> NDArray[np.str_]:
     return values.astype(str).where(values.notna(), UNKNOWN).to_numpy(dtype=str)
 
 
-def held_out_column(folds: pd.DataFrame | None, columns: Mapping[str, Mapping[str, str]]) -> str | None:
+def held_out_column(folds: pd.DataFrame | None, table: pd.DataFrame, columns: Sequence[str]) -> str | None:
     """The first column no site of which is on both sides of a fold of a file."""
     if folds is None:
         return None
-    for column, sites in columns.items():
+    for column in columns:
+        sites = dict(zip(table.index, site_labels(table, column).tolist(), strict=True))
         labelled = folds.assign(site=folds["participant_id"].map(sites)).dropna(subset="site")
         sides = labelled[labelled["role"] != "excluded"].groupby(["repeat", "fold", "site"])["role"].nunique()
         if len(sides) and (sides == 1).all():

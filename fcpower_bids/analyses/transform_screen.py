@@ -161,7 +161,7 @@ class ScreenRows:
         if name == CORPUS and (reference := self.study.cohort.reference) is not None:
             people = [rebuild_connectome(reference)]  # the mean of others, which nobody here has a part in
         transform.fit(people)
-        return transform_features(transform, self.connectivity)
+        return transform_features(transform, self.connectivity, self.settings)
 
 
 class _Connectomes(Sequence[FloatArray]):

@@ -138,18 +138,6 @@ def leave_nothing(targets: ArrayLike, covariates: ArrayLike, train: Rows) -> boo
     return bool(lengths[0] <= EXPLAINED * lengths[1])
 
 
-def encode_binary(labels: ArrayLike) -> FloatArray:
-    """Encode two classes (n,) as 0 and 1, the later in sorted order as 1; what is missing is NaN. Raises ValueError."""
-    names = np.asarray(labels, dtype=object)
-    known = np.array([name is not None and name == name and name not in ("", "n/a") for name in names])
-    classes = sorted(set(names[known].tolist()))
-    if len(classes) != 2:
-        raise ValueError(f"A binary target needs two classes; found {len(classes)}: {classes[:5]}.")
-    encoded = np.full(names.shape, np.nan)
-    encoded[known] = names[known] == classes[1]
-    return encoded
-
-
 def permuted_rows(
     n: int, n_permutations: int, seed: int, families: ArrayLike | None = None, sites: ArrayLike | None = None
 ) -> Rows:

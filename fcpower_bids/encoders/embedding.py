@@ -1,4 +1,4 @@
-"""From recordings to embeddings: match parcels by name, z-score, read whole or by windows, batch by equal length."""
+"""From recordings to embeddings: match parcels by name, z-score, read whole or by windows."""
 
 from __future__ import annotations
 
@@ -42,8 +42,6 @@ Array = NDArray[np.float32]
 READ_SECONDS = 144.0
 """Of a window of the ``windows`` read, as in the paper (Table scaling); windows follow each other."""
 FEWEST_VOLUMES = 2
-TOKENS_PER_BATCH = 4096
-"""Recordings of equal length share a batch up to this many timepoints: more saves no time and costs memory."""
 E = TypeVar("E", bound=Any)
 
 
@@ -82,36 +80,32 @@ class SeriesEncoder:
         if read not in ("sequence", "windows"):
             raise UsageError(f"There is no read called '{read}'. Choose from: sequence, windows.")
         columns = self.columns(parcel_names)
-        times = np.broadcast_to(repetition_time, len(series))
-        for time in times[~(np.isnan(times) | (np.isfinite(times) & (times > 0)))]:
-            raise RecordingError(f"A repetition time of {time} s is impossible; correct the metadata of the recording.")
-        low, high = self.card.tr_range or (-np.inf, np.inf)
-        for time in np.unique(times[(times < low - 1e-6) | (times > high + 1e-6)]):
-            logger.warning(
-                "Repetition time %g s is outside %g-%g s, the range that %s was trained on.", time, low, high, self.name
-            )
-        arrays = [np.asarray(recording) for recording in series]
-        for array in arrays:
+        times = np.broadcast_to(np.asarray(repetition_time, np.float64), len(series))
+        vectors = []
+        for array, time in zip(map(np.asarray, series), times.tolist(), strict=True):
             if array.ndim != 2 or array.shape[1] != len(parcel_names):
                 raise RecordingError(
                     f"A series must be volumes by {len(parcel_names)} named parcels, not of the shape {array.shape}."
                 )
-        prepared = [self._prepare(array, columns) for array in arrays]
+            vectors.append(self._embed_one(array, time, columns, read))
+        return np.stack(vectors)
+
+    def _embed_one(self, series: NDArray[Any], time: float, columns: NDArray[np.intp], read: Read) -> Array:
+        """Mean over windows that follow each other, which are the whole recording where it is one sequence: (d,)."""
+        if not (np.isnan(time) or (np.isfinite(time) and time > 0)):
+            raise RecordingError(f"A repetition time of {time} s is impossible; correct the metadata of the recording.")
+        low, high = self.card.tr_range or (-np.inf, np.inf)
+        if time < low - 1e-6 or time > high + 1e-6:
+            _warn_once(
+                f"Repetition time {time:g} s is outside {low:g}-{high:g} s, the range that {self.name} was trained on."
+            )
+        x = self._prepare(series, columns)
+        length = len(x)
         if read == "windows":
-            embeddings = []
-            for x, time in zip(prepared, times, strict=True):  # one after the other; a shorter recording is one
-                length = self.card.read_window if np.isnan(time) else max(2, round(READ_SECONDS / time))
-                length = min(length, len(x))
-                windows = x[: len(x) // length * length].reshape(-1, length, x.shape[1])
-                embeddings.append(self._forward(windows).mean(axis=0))
-            return np.stack(embeddings)
-        out = np.empty((len(prepared), self.model.config.d), np.float32)
-        lengths = np.array([len(recording) for recording in prepared])
-        for n in np.unique(lengths):
-            members, size = np.flatnonzero(lengths == n), max(1, TOKENS_PER_BATCH // int(n))
-            for batch in (members[start : start + size] for start in range(0, len(members), size)):
-                out[batch] = self._forward(np.stack([prepared[i] for i in batch]))
-        return out
+            length = self.card.read_window if np.isnan(time) else max(2, round(READ_SECONDS / time))
+        length = min(length, len(x))  # a shorter recording is one
+        vector: Array = self._forward(x[: len(x) // length * length].reshape(-1, length, x.shape[1])).mean(axis=0)
+        return vector
 
     def provenance(self, read: Read = "sequence") -> dict[str, Any]:
         """Identity of the embeddings, for the sidecar."""

@@ -230,25 +230,6 @@ class ExternalCohort:
         """The people, shape (n,)."""
         return np.unique(self.people)
 
-    def long_enough(self, window: int) -> ExternalCohort:
-        """Leave out runs that are shorter than a window. Raises DatasetError."""
-        runs = [tuple(run for run in scan if len(run) >= window) for scan in self.series]
-        kept = np.array([bool(scan) for scan in runs])
-        there = np.isin(self.names, self.people[kept])
-        if there.sum() < 2 * FEWEST:
-            raise DatasetError(
-                f"The cohort of probe has {there.sum()} people with {window} volumes or more, and {2 * FEWEST} are "
-                "needed: a probe of fewer would choose by chance."
-            )
-        return replace(
-            self,
-            series=tuple(scan for scan in runs if scan),
-            people=self.people[kept],
-            sessions=self.sessions[kept],
-            families=self.families[there],
-            targets=tuple(replace(target, measures=target.measures[there]) for target in self.targets),
-        )
-
     def known_to(self, card: ModelCard) -> ModelCard:
         """Return the card with these people among those who choose the checkpoint. Raises DatasetError."""
         if seen := sum(find_in_training(card, self.name, person) != NO for person in self.people):

@@ -160,7 +160,6 @@ class _Run:
 
     def _admit_probe(self) -> None:
         if self.probe is not None:  # the first process has it
-            self.probe = self.probe.long_enough(self.config.window)
             self.card = self.probe.known_to(self.card)
 
     def train(self, until: int, tell: Callable[[str], None]) -> None:

@@ -140,6 +140,7 @@ class FittedTransform:
     stateless: ClassVar[bool] = False
     diagonal: ClassVar[bool] = False  # whether that of the result holds what its edges do not
     parameters: ClassVar[Mapping[str, Any]] = {}  # those that are options
+    name: ClassVar[str]
     fits: ClassVar[str]  # what is fitted, in words
     summary: ClassVar[str]  # one sentence for the methods text
 
@@ -179,6 +180,7 @@ class Tangent(FittedTransform):
     `reference_` (C, C): R of the covered parcels, after `fit`.
     """
 
+    name: ClassVar[str] = "tangent"
     fits: ClassVar[str] = "the tangent reference"
     summary: ClassVar[str] = "Tangent space: the matrix logarithm of Pearson FC after whitening by a mean of the group."
     parameters: ClassVar[Mapping[str, Any]] = REMEDY
@@ -222,6 +224,7 @@ class Tucker(FittedTransform):
     The paper screens "Tucker-denoised FC" and names no ranks: the defaults are ours.
     """
 
+    name: ClassVar[str] = "tucker"
     fits: ClassVar[str] = "the set of Tucker factors"
     summary: ClassVar[str] = "Pearson FC rebuilt from few factors of the parcels and of the people (Tucker)."
     parcel_share: float = 0.25

@@ -49,7 +49,6 @@ def run_pretrain(settings: Settings) -> int:
             raise UsageError(
                 f"{chosen.corpus} is a corpus in the public layout, to which nothing is added: train on it."
             )
-    if chosen.steps == 0:
         table = _pack(settings, corpus)  # what is packed already is passed over
         if short := int((table["T"] < chosen.window).sum()):
             say(f"{short} of them have fewer volumes than window {chosen.window}: nothing trains on those.", settings)
@@ -117,7 +116,7 @@ def pretrain_config(settings: Settings) -> Any:
 def _read_probe(settings: Settings, out: Path, cohorts: list[Any]) -> str:
     """Read the cohort of ``probe`` into a list, and return what it is called."""
     from fcpower_bids.notebook import load_cohort  # only the probe needs it, as the others
-    from fcpower_bids.pretrain.judgement import ExternalCohort
+    from fcpower_bids.pretrain.judgement import FEWEST, ExternalCohort
 
     check_input_folder(out)
     tables = people_tables(out, notes := list[str]())
@@ -127,19 +126,26 @@ def _read_probe(settings: Settings, out: Path, cohorts: list[Any]) -> str:
     shared = ("atlas", "family_column", "phenotypes", "work_dir", "targets")
     choices = {name: value for name in shared if (value := settings[name]) is not None}
     cohort = load_cohort(out, bids, per="scan", **choices)
-    names = sorted(set(cohort.names))
-    table = cohort.phenotypes.loc[~cohort.phenotypes.index.duplicated()].reindex(names)
-    targets = tuple(choose_targets(table, cohort.choices)) if settings.group.targets else ()
+    window = settings.pretraining.window
     try:
-        series = tuple(tuple(cohort.series(row)) for row in range(len(cohort)))
+        runs = [tuple(run for run in cohort.series(row) if len(run) >= window) for row in range(len(cohort))]
     except IndexError:
         raise DatasetError(
             f"{out} lacks series of some scans, and a probe embeds series; give other outputs."
         ) from None
-    groups = dict(zip(cohort.names, cohort.groups, strict=True))
+    kept = np.array([bool(scan) for scan in runs])
+    people, sessions = (np.array(labels)[kept] for labels in (cohort.names, cohort.sessions))
+    names, groups = np.unique(people).tolist(), dict(zip(cohort.names, cohort.groups, strict=True))
+    if len(names) < 2 * FEWEST:
+        raise DatasetError(
+            f"The cohort of probe has {len(names)} people with {window} volumes or more, and {2 * FEWEST} are "
+            "needed: a probe of fewer would choose by chance."
+        )
+    table = cohort.phenotypes.loc[~cohort.phenotypes.index.duplicated()].reindex(names)
+    targets = tuple(choose_targets(table, cohort.choices)) if settings.group.targets else ()
     known = (dataset_identity(bids) if bids else "") or out.resolve().name
-    people, sessions, families = map(np.array, (cohort.names, cohort.sessions, [groups[name] for name in names]))
-    cohorts.append(ExternalCohort(known, cohort.parcels, series, people, sessions, families, targets))
+    scans, families = tuple(scan for scan in runs if scan), np.array([groups[name] for name in names])
+    cohorts.append(ExternalCohort(known, cohort.parcels, scans, people, sessions, families, targets))
     return f"{known} ({len(names)} people: {', '.join(target.name for target in targets) or 'identification'})"
 
 

@@ -16,6 +16,7 @@ from fcpower_bids.analyses.evaluate import cross_validate, make_solver
 from fcpower_bids.analyses.features import (
     AveragedEdges,
     PowerFamily,
+    similarity,
 )
 from fcpower_bids.analyses.study import open_study
 from fcpower_bids.core.connectome import pearson_connectivity, spectral_power
@@ -62,7 +63,9 @@ def test_power_is_that_of_each_matrix_whether_kept_or_not(n_volumes):
         )
         for keep in (True, False):
             np.testing.assert_allclose(PowerFamily(averaged, choose(), keep).features(alpha), expected, atol=1e-10)
-        np.testing.assert_allclose(PowerFamily(averaged, choose()).kernel(alpha), np.corrcoef(expected), atol=1e-10)
+        np.testing.assert_allclose(
+            similarity(PowerFamily(averaged, choose()).features(alpha)), np.corrcoef(expected), atol=1e-10
+        )
 
 
 MINUTES, SIZES = (1.5, 3.0), (15, 30)

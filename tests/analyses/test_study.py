@@ -13,7 +13,7 @@ import pytest
 from fcpower_bids.analyses import OF_COHORTS
 from fcpower_bids.analyses.alpha import nested_exponent
 from fcpower_bids.analyses.catalogue import ANALYSES, FIRST_LOOKS
-from fcpower_bids.analyses.features import AveragedEdges, PowerFamily
+from fcpower_bids.analyses.features import AveragedEdges, PowerFamily, similarity
 from fcpower_bids.analyses.prediction import tabulate_folds
 from fcpower_bids.analyses.study import open_study
 from fcpower_bids.cohort.assembly import load_folds
@@ -108,7 +108,7 @@ def test_alignment_optimum_is_the_maximum_of_the_exact_curve(cohort):
     family = PowerFamily(AveragedEdges(cohort.edges, study.people.scans), choose(), keep=True)
 
     def aligned(alpha):
-        return target_alignment(family.kernel(alpha), mask, study.targets[0].measures)[0, 0]
+        return target_alignment(similarity(family.features(alpha)), mask, study.targets[0].measures)[0, 0]
 
     assert plain["score"] == pytest.approx(aligned(plain["alpha"]), abs=1e-4)
     assert plain["score_at_star"] == pytest.approx(aligned(0.35), abs=1e-4)

@@ -16,7 +16,6 @@ from fcpower_bids.core.nested import nested_cv
 from fcpower_bids.core.probe import PRIMAL_WIDTH, LinearProbe, predict_from_arrays, ridge_model_arrays
 from fcpower_bids.core.targets import (
     composite_target,
-    encode_binary,
     fixed_target,
     join_targets,
     residual_target,
@@ -79,7 +78,7 @@ def test_composites_and_covariates_equal_brute_force(cohort, selection):
 
 def test_binary_targets_with_single_class_folds():
     rng = np.random.default_rng(2)
-    y = encode_binary(["case"] * 12 + ["control"] * 6 + ["case"] * 4 + ["control"] * 12)[:, None]
+    y = np.repeat([0.0, 1.0, 0.0, 1.0], [12, 6, 4, 12])[:, None]
     features = rng.standard_normal((34, 20)) + y * rng.standard_normal(20)
     folds = leave_one_site_out(np.repeat(["a", "b", "c"], [12, 10, 12]), 3)
     result = assert_equals_brute_force(correlation_kernel(features), fixed_target(y), folds, "mean_auc")
