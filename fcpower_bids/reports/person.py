@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -159,34 +158,27 @@ ABOUT_FIGURES = (
 LOGS = (TABLE, "logs/settings.toml", "logs/CITATION.md", "logs/CITATION.bib")
 
 
-@dataclass
-class Written:
-    """The pages of participants, the atlases of the outputs that they show, and what could not be made."""
-
-    pages: list[Path] = field(default_factory=list)
-    atlases: list[Parcellation] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-
-
-def write_pages(settings: Settings, subjects: Sequence[str], with_index: bool = False) -> Written:
-    """Write the pages of some participants, and the index then, and return what the methods text needs of them.
+def write_pages(
+    settings: Settings, subjects: Sequence[str], with_index: bool = False
+) -> tuple[list[Parcellation], list[str]]:
+    """Write the pages of some participants, and the index then; return the atlases that they show, and the failures.
 
     What is wrong with the page of one does not stop the others.
     """
-    written = Written()
+    atlases, failures = list[Parcellation](), list[str]()
     for subject in subjects:
         try:
-            _write_subject(settings, subject, written)
+            atlases += _write_subject(settings, subject)
         except Exception as error:
             why = explain(error, settings.output_dir, f"sub-{subject}_page")
-            written.failures.append(f"sub-{subject} has no page. {why}")
+            failures.append(f"sub-{subject} has no page. {why}")
     if with_index:
-        written.failures += try_index(settings.output_dir)
-    return written
+        failures += try_index(settings.output_dir)
+    return atlases, failures
 
 
-def _write_subject(settings: Settings, subject: str, written: Written) -> None:
-    """Write the page of one participant: a section for each recording under each atlas."""
+def _write_subject(settings: Settings, subject: str) -> list[Parcellation]:
+    """Write the page of one participant: a section for each recording under each atlas. Returns the latter."""
     output = settings.output_dir
     accounts, embeddings = read_accounts(output, subject, embedding_label(settings.method))
     sections = []
@@ -207,8 +199,8 @@ def _write_subject(settings: Settings, subject: str, written: Written) -> None:
         configuration=settings.method.configuration_hash(),
         links=[(Path(name).name, name) for name in LOGS if name != TABLE or (output / TABLE).is_file()],
     )
-    written.pages.append(write_page(output / f"sub-{subject}.html", text))
-    written.atlases += atlases
+    write_page(output / f"sub-{subject}.html", text)
+    return atlases
 
 
 def _summary(accounts: Sequence[Account]) -> Grid:

@@ -228,11 +228,6 @@ class Axes:
         if shapes := "".join(_shape(a, b, float(np.sqrt(area / np.pi)), marker) for a, b in places):
             self.drawing.add("g", shapes, fill=colour, **look)
 
-    def dots(self, x: np.ndarray, y: np.ndarray, colour: str, area: float, marker: str = "o") -> None:
-        """Draw a cloud of points that let others be seen, and of very many a part."""
-        step = -(-len(x) // MOST_DOTS) or 1
-        self.marks(x[::step], y[::step], colour, area, marker, fill_opacity=0.5)
-
     def band(self, x: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str) -> None:
         """Fill between two lines, where both are known."""
         known = np.isfinite(x) & np.isfinite(low) & np.isfinite(high)
@@ -370,8 +365,9 @@ def draw_curves(
         for name in filter(looks.get, curves):
             (colour, marker), values = looks[name], curves[name]
             across, (low, high) = along(values[:, 0]), _ends(values).T
-            if points:
-                chart.dots(across, values[:, 1], colour, 14, marker)
+            if points:  # a cloud of points that let others be seen, and of very many a part
+                some = slice(None, None, -(-len(across) // MOST_DOTS) or 1)
+                chart.marks(across[some], values[some, 1], colour, 14, marker, fill_opacity=0.5)
                 continue
             if values.shape[1] > 2:
                 chart.band(across, low, high, colour)

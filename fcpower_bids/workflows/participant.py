@@ -353,9 +353,9 @@ def _report(names: Iterable[str], settings: Settings, with_index: bool) -> list[
         failures.append(f"There is no new recordings.tsv. {error}")
     at_once = with_index and len(parts) == 1  # a process less is a twentieth of what one recording costs
     try:
-        for written in run_calls(write_pages, ((settings, part, at_once) for part in parts), processes(settings)):
-            failures += written.failures
-            atlases |= set(written.atlases)
+        for shown, lines in run_calls(write_pages, ((settings, part, at_once) for part in parts), processes(settings)):
+            failures += lines
+            atlases |= set(shown)
         for lines in run_calls(try_index, [(output,)] if with_index and not at_once else [], 1):
             failures += lines
     except WorkerDied as error:

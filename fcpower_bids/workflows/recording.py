@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from nipype import IdentityInterface, Merge, Node, Workflow, config, logging
-from nipype.interfaces.base import BaseInterfaceInputSpec, SimpleInterface, TraitedSpec, traits
+from nipype import Function, IdentityInterface, Merge, Node, Workflow, config, logging
 from nipype.pipeline import plugins
 from nipype.pipeline.engine.utils import topological_sort
 from nipype.pipeline.plugins.base import PluginBase
@@ -254,28 +253,19 @@ def make_runner(path: Path) -> PluginBase:
         raise UsageError(f"The plugin {name} cannot be made with the plugin_args of {path} ({error}).") from error
 
 
-class JobInputSpec(BaseInterfaceInputSpec):
-    """Arguments of :func:`process_recording`."""
+def _run_job(arguments: Any) -> None:
+    from fcpower_bids.workflows.recording import process_recording  # nipype runs the text of this function alone
 
-    arguments = traits.Tuple(mandatory=True, desc="by position")
-
-
-class Job(SimpleInterface):
-    """One recording as one job of a cluster; it writes its results itself."""
-
-    input_spec = JobInputSpec
-    output_spec = TraitedSpec
-    _always_run = True
-
-    def _run_interface(self, runtime: Any) -> Any:
-        process_recording(*self.inputs.arguments)
-        return runtime
+    process_recording(*arguments)
 
 
 def run_on_cluster(calls: Iterable[tuple[Any, ...]], runner: PluginBase, work: Path, debug: bool) -> list[str]:
     """Make every recording a job of a plugin, and wait for all; none is left."""
     workflow = Workflow(name="jobs", base_dir=str(work))
-    workflow.add_nodes([Node(Job(arguments=given), name=workflow_name(given[0])) for given in calls])
+    for given in calls:
+        job = Function(["arguments"], [], _run_job, ["from typing import Any"])
+        job.inputs.arguments = given
+        workflow.add_nodes([Node(job, name=workflow_name(given[0]), overwrite=True)])
     with suppress(RuntimeError):  # jobs that have died: their statuses say that they did not finish
         workflow.run(plugin=runner)
     if not debug:

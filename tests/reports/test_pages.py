@@ -39,7 +39,8 @@ def test_a_broken_file_costs_its_panel_only_and_is_named(troubled_demo, troubled
         path.write_text("Node\tx\ny\tz\n")
         path.with_suffix(".npy").unlink(missing_ok=True)
     next(settings.output_dir.rglob("sub-02_ses-b*coverage_bold.json")).write_text("{")
-    text = write_pages(settings, ["02"]).pages[0].read_text(encoding="utf-8")
+    assert write_pages(settings, ["02"])[1] == []
+    text = (settings.output_dir / "sub-02.html").read_text(encoding="utf-8")
     for words in ("This panel could not be drawn", "is not a numeric table", "is not valid JSON", "Power spectrum"):
         assert words in text
     assert str(settings.output_dir) not in text

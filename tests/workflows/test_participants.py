@@ -115,9 +115,10 @@ def test_what_is_finished_is_not_read_again_and_what_was_left_of_it_is_never_rea
     assert counted("--alpha", "0.5", "--replace") == once
 
 
-def test_jobs_of_a_plugin_leave_nothing_in_the_work_folder(tmp_path):
-    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=90))
-    (here := tmp_path / "here.yml").write_text("plugin: Linear\n")
+@pytest.mark.parametrize("plugin", ["Linear", "MultiProc"])
+def test_jobs_of_a_plugin_leave_nothing_in_the_work_folder(tmp_path, plugin):
+    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=2, volumes=90))
+    (here := tmp_path / "here.yml").write_text(f"plugin: {plugin}\n")
     found = run_app(tmp_path / "in", tmp_path / "out", *WITHIN, "--use-plugin", here)
     assert found.code == 0
     assert [path.name for path in (found.output / "work").iterdir()] == ["atlases"]
