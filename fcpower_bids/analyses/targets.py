@@ -11,12 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-<<<<<<< HEAD
-from fcpower_bids.analyses.features import scans_without_features
-from fcpower_bids.cohort.inclusion import site_in
-=======
 from fcpower_bids.analyses.features import scans_by_person, scans_without_features
->>>>>>> tsci
+from fcpower_bids.cohort.inclusion import site_in
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.data_checks import group_share
 from fcpower_bids.core.targets import (

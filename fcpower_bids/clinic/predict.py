@@ -213,6 +213,14 @@ def _choose(facts: Mapping[str, Any], output_dir: Path) -> tuple[list[list[Conne
     scans: dict[tuple[str, str], list[Connectome]] = {}
     for connectome in fitting:
         scans.setdefault((connectome.participant, connectome.session), []).append(connectome)
+    for place, runs in scans.items():  # of several tasks those of the model alone make the scan
+        known = [run for run in runs if (run.entity("task") or "not stated") in facts["Preprocessing"].get("task", ())]
+        scans[place] = known or runs
+        for run in (run for run in runs if known and run not in known):
+            reason = (
+                f"Its task is {run.entity('task')}, and the model is of {' and '.join(facts['Preprocessing']['task'])}."
+            )
+            rows.append(_refused(run.recording, run.participant, run.session, reason))
     return list(scans.values()), rows
 
 

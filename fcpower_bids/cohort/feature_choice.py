@@ -191,7 +191,7 @@ UNKNOWN_STRATEGY = "unknown"
 GRAVE = ("atlas", "nuisance strategy", "band")
 """Preprocessing that changes the numbers of a brain: a model is applied across these only on request."""
 OTHERWISE = "other choices of the cleaning"
-NAMED = ("space", "file of the atlas", "censoring threshold", OTHERWISE)
+NAMED = ("task", "space", "file of the atlas", "censoring threshold", OTHERWISE)
 ELSEWHERE_NAMED = frozenset({"strategy", "high_pass", "low_pass", "filter_order", "padding", "fd_thresh", "min_time"})
 """Choices of the cleaning that the other entries state, and the least length, which changes no number."""
 
@@ -210,6 +210,7 @@ def preprocessing_of(connectome: Connectome) -> dict[str, str]:
         "atlas": connectome.atlas_name,
         "nuisance strategy": strategy,
         "band": str(band),
+        "task": connectome.entity("task") or "not stated",
         "space": connectome.space,
         "file of the atlas": str(facts.get("Atlas", {}).get("Sha256", ""))[:8] or "not stated",
         "censoring threshold": str(facts.get("CensoringThresholdMillimetres", "none")),

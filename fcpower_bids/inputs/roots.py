@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -208,7 +209,9 @@ def people_tables(output_dir: Path, notes: list[str]) -> list[Path]:
     A link of outputs that were copied may lead to another study: what is left out for that is added to `notes`.
     """
     sidecar = next(chain(output_dir.glob("sub-*/func/*_qc.json"), output_dir.glob("sub-*/ses-*/func/*_qc.json")), None)
-    words = set(str(read_json(sidecar).get("Dataset", "")).split()) if sidecar else set()
+    words: set[str] = set()
+    with suppress(DatasetError):  # it is damaged, for which the scan is left out
+        words = set(str(read_json(sidecar).get("Dataset", "")).split()) if sidecar else set()
     found: dict[Path, None] = {}
     for root in linked_datasets(output_dir).values():
         tables = [table for place in _datasets_of(root) if is_table(table := place / "participants.tsv")]
