@@ -202,6 +202,8 @@ class Cohort:
     phenotypes: pd.DataFrame
     # left out: ``participant_id``, ``session``, ``what`` (recording, person, parcel, value), ``reason``
     excluded: pd.DataFrame
+    # the phenotypes of people at some of their sessions, which tables may state apart; None where they have one each
+    phenotypes_at: Callable[[Mapping[str, Sequence[str]]], pd.DataFrame] | None = None
     # (n_scans, d): by encoder; a scan without one is a row of NaN
     embeddings: Mapping[str, np.ndarray] = field(default_factory=dict)
     # per scan, digests of what the files of its runs hold: the edges follow from them; empty for a cohort of arrays
@@ -233,6 +235,17 @@ class Cohort:
     # how the series were cleaned, by their sidecars; empty where these do not say it
     cleaning: Mapping[str, Any] = field(default_factory=dict)
 
+    def phenotypes_of(self, rows: np.ndarray) -> pd.DataFrame:
+        """The phenotypes as they are where some of the scans alone are used, by their rows."""
+        if self.phenotypes_at is None or len(rows) == len(self.scans):
+            return self.phenotypes
+        import pandas as pd  # who has a cohort has loaded it; records are read without it
+
+        sessions = self.scans.iloc[rows].groupby("participant_id", sort=False)["session"].agg(list).to_dict()
+        known = self.phenotypes_at({str(person): list(map(str, labels)) for person, labels in sessions.items()})
+        others = self.phenotypes.drop(index=known.index, errors="ignore")
+        return pd.concat([known, others]).reindex(index=self.phenotypes.index, columns=self.phenotypes.columns)
+
     def keep(self, rows: np.ndarray) -> Cohort:
         """The same people's tables with some of the scans, by their rows."""
         if len(rows) == len(self.scans):
@@ -240,6 +253,7 @@ class Cohort:
         return replace(
             self,
             scans=self.scans.iloc[rows].reset_index(drop=True),
+            phenotypes=self.phenotypes_of(rows),
             edges=self.edges[rows],
             embeddings={name: vectors[rows] for name, vectors in self.embeddings.items()},
             contents=tuple(self.contents[row] for row in rows) if self.contents else (),

@@ -70,15 +70,17 @@ class People:
 
 def choose_people(cohort: Cohort, settings: Group, representations: Sequence[str], covariates: Sequence[str]) -> People:
     """Choose the people that every representation can describe, for the same folds. Raises NotInCohort, Unfit."""
-    scans = scans_by_person(cohort.scans, ~scans_without_features(cohort, representations))
+    usable = ~scans_without_features(cohort, representations)
+    scans = scans_by_person(cohort.scans, usable)
     everyone = sorted(set(cohort.scans["participant_id"].astype(str)))
-    table = cohort.phenotypes.set_axis(cohort.phenotypes.index.astype(str))
-    numbers = covariate_columns(table, cohort.scans, covariates, (settings.site_column,))
+    table = cohort.phenotypes_of(np.flatnonzero(usable))
+    table = table.set_axis(table.index.astype(str))
+    numbers = covariate_columns(table, cohort.scans[usable], covariates, (settings.site_column,))
     complete = set(numbers.index[numbers.notna().all(axis=1)])
     left_out = {
         "PeopleWithoutPhenotypes": [name for name in everyone if name not in table.index],
         "PeopleWithoutEmbedding": [name for name in everyone if name not in scans],
-        "PeopleWithoutCovariates": [name for name in everyone if name in table.index and name not in complete],
+        "PeopleWithoutCovariates": [name for name in everyone if name in scans and name in {*table.index} - complete],
     }
     names = [name for name in everyone if name in scans and name in complete]
     if table.empty:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import compress
+from functools import partial
+from itertools import chain, compress, groupby
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ from fcpower_bids.cohort.inclusion import (
     read_quality,
 )
 from fcpower_bids.cohort.people import PERSON as PERSON_ID
-from fcpower_bids.cohort.people import Scanned, load_phenotypes, match_ids, read_rows
+from fcpower_bids.cohort.people import Scanned, load_phenotypes, match_ids, read_rows, without_zeros
 from fcpower_bids.cohort.phenotype_columns import describe_sets, resolve_columns, unknown_columns
 from fcpower_bids.cohort.recordings import Selected, describe_nothing_left, selected_of
 from fcpower_bids.cohort.scans import (
@@ -86,6 +87,14 @@ def load_cohort(settings: Settings) -> Cohort:
     why = [describe_without_folders(edges.unreadable.get(connectome.path, ""), folders) for connectome in chosen]
     runs = [replace(run, place=place) for place, run in enumerate(leave_out(runs, why, rows))]
     scans = group_scans(leave_out(runs, describe_copies(runs, edges.digests), rows), rows)
+    for _, labels in groupby(
+        sorted({run.connectome.session for run in chain(*scans)}, key=without_zeros), without_zeros
+    ):
+        if len(spellings := list(labels)) > 1:
+            raise DatasetError(
+                f"{' and '.join(spellings)} are one session in two spellings: rename the files of one, or choose with "
+                "--session-label."
+            )
     if not scans:
         raise DatasetError(f"No scan is left: {rows[-1].participant_id}, {rows[-1].reason}.")
     places = [(scan[0].connectome.participant, scan[0].connectome.session) for scan in scans]
@@ -134,6 +143,7 @@ def load_cohort(settings: Settings) -> Cohort:
         networks=facts.networks,
         centroids=facts.centroids,
         phenotypes=columns.frame,
+        phenotypes_at=partial(_phenotypes_at, settings=settings) if len(table) > len(people) else None,
         excluded=pd.DataFrame(list(dict.fromkeys(rows)), columns=list(Exclusion._fields)),  # as the rules were applied
         embeddings=embeddings,
         embedding_facts=embedding_facts,
@@ -148,6 +158,11 @@ def load_cohort(settings: Settings) -> Cohort:
         joined=count_people(phenotypes.frame.index, people)
         | {f"{WITH}{name}": int(columns.frame[name].notna().sum()) for name in columns.defaults},
     )
+
+
+def _phenotypes_at(sessions: Mapping[str, Sequence[str]], settings: Settings) -> pd.DataFrame:
+    """The phenotypes of people where these are the sessions of their scans. Raises DatasetError."""
+    return resolve_columns(load_phenotypes(settings, sessions), list(sessions), settings.group).frame
 
 
 def _read_reference(parcels: Sequence[str], path: Path | None) -> FloatArray | None:

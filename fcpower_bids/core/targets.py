@@ -33,7 +33,10 @@ def fit_composite(measures: FloatArray, train: Rows) -> tuple[FloatArray, FloatA
     scale = np.sqrt(np.mean(centred**2, axis=0))
     flat = scale <= 1e-12 * np.maximum(np.abs(mean), np.finfo(float).tiny)
     if flat.any():
-        raise Unfit(f"Measure {np.argmax(flat)} of the composite is constant in the training rows; leave it out.")
+        raise Unfit(
+            f"Measure {1 + np.argmax(flat)} of the composite is constant among the {len(rows)} training people of a "
+            "fold, such as those of the other sites; leave it out."
+        )
     standard = centred / scale
     loadings = np.linalg.eigh(standard.T @ standard)[1][:, -1]
     size = np.abs(loadings)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from fcpower_bids import load_cohort
+from fcpower_bids.core.folds import replicated_folds
 from tests.cases.cohorts import PEOPLE, group, observed, read, write_series, write_table
 from tests.command import main
+from tests.referee import ridge
+from tests.test_protocols import climb, inner_score
 
 PREDICT = ("--analyses", "prediction", "--representations", "fc")
 AGES = np.round(np.random.default_rng(1).uniform(20, 60, len(PEOPLE)), 1)
@@ -317,3 +322,70 @@ def test_people_without_a_site_change_places_among_themselves(without, tmp_path)
     left = [values - sites @ np.linalg.lstsq(sites, values, rcond=None)[0] for values in (edges, fd)]
     r = [np.corrcoef(column, left[1])[0, 1] for column in left[0].T]
     assert motion.to_numpy() == pytest.approx(r, abs=1e-6)
+
+
+AGES_OF_SESSIONS = AGES[:, None] + np.array([0, 3])
+
+
+@pytest.mark.parametrize("lacking", [(), (4, 9), tuple(range(0, 30, 3))])
+def test_01_who_is_described_by_a_later_session_has_the_values_of_that(lacking, tmp_path):
+    """An embedding of the first session cannot be made, so the second alone is compared, for FC too."""
+
+    def draw(row, place):
+        series = np.random.default_rng([row, place]).normal(size=(100, 6))
+        series[:, 5] *= not (place == 0 and row in lacking)
+        return series
+
+    write_series(tmp_path, sessions=("1", "2"), draw=draw)
+    of_sessions(tmp_path, "phenotype", ("1", "2"), AGES_OF_SESSIONS)
+    asked = ("--targets", "age", "--encoder", "random-init", "--representations", "fc", "embedding")
+    assert group(tmp_path, *PREDICT, *asked, "--covariates", "scans") == (4 if lacking else 0)
+    later = np.isin(np.arange(30), lacking)
+    counts = np.column_stack([np.ones(30), 2.0 - later])
+    folds = read(tmp_path, "folds")
+    seen = read(tmp_path, "predictions").query("representation == 'fc'").set_index("participant_id")["observed"]
+    for _, fold in folds.groupby("fold"):
+        train, test = (np.isin(PEOPLE, fold.loc[fold["role"] == role, "participant_id"]) for role in ("train", "test"))
+        ages = AGES_OF_SESSIONS[np.arange(30), later.astype(int)]
+        left = ages - counts @ np.linalg.lstsq(counts[train], ages[train], rcond=None)[0]
+        assert seen[np.array(PEOPLE)[test]].to_numpy() == pytest.approx(left[test], abs=1e-6)
+
+
+def test_01_at_more_minutes_the_sessions_that_are_long_enough_give_the_values(tmp_path):
+    shift = np.random.default_rng(2).uniform(0, 40, 30)
+    ages = np.round(np.column_stack([AGES, AGES + shift]), 2)
+
+    def draw(row, place):
+        series = np.random.default_rng([row, place, 9]).normal(size=(60 if place == 0 and row % 2 else 150, 6))
+        series[:, 1] += series[:, 0] * (ages[row, place] - 20) / 30
+        return series
+
+    write_series(tmp_path, sessions=("1", "2"), draw=draw)
+    of_sessions(tmp_path, "phenotype", ("1", "2"), ages)
+    (tmp_path / "choices.toml").write_text("scan_minutes = [4]\n")
+    quick = ("--folds", 3, "--repeats", 1, "--min-time", 0, "--nprocs", 1, "--random-seed", 0)
+    asked = ("--analyses", "learning_curves", "--targets", "age", "--config-file", tmp_path / "choices.toml")
+    assert group(tmp_path, *asked, quick=quick) == 0
+    rows = read(tmp_path, "learning_curves").query("minutes == 4 and representation == 'fc'")
+    rows = rows[rows["n_people"] == rows["n_people"].max()].sort_values("fold")
+    long_enough = [(1,) if row % 2 else (0, 1) for row in range(30)]
+    edges = []
+    for row, places in enumerate(long_enough):
+        parts = [stats.zscore(draw(row, place)[:120], ddof=1) for place in places]
+        whole = np.concatenate(parts)
+        edges.append((whole.T @ whole / (119 * len(parts)))[np.triu_indices(6, 1)])
+    kernel, values = np.corrcoef(edges), ages[np.arange(30), [places[0] for places in long_enough]]
+    for fold, r in zip(replicated_folds(30, 3, 5, 1, 0), rows["r"], strict=True):
+        inner = np.full(30, -1)
+        for number, places in enumerate(fold.inner):
+            inner[places] = number
+        penalty, _ = climb(partial(inner_score, kernel, values, (fold.train, inner)), 1.0)
+        predicted = ridge(kernel, values, fold.train, fold.test, penalty)
+        assert r == pytest.approx(np.corrcoef(predicted, values[fold.test])[0, 1], abs=1e-6)
+
+
+@pytest.mark.parametrize(("labels", "code"), [(("1", "01"), 3), (("A", "a"), 3), (("1", "10"), 0)])
+def test_a_session_in_two_spellings_is_refused(labels, code, tmp_path, capsys):
+    write_series(tmp_path, sessions=labels)
+    assert group(tmp_path, "--analyses", "check") == code
+    assert ("one session in two spellings" in capsys.readouterr().err) == (code == 3)
