@@ -47,7 +47,6 @@ from fcpower_bids.analyses.sites import (
 from fcpower_bids.analyses.study import Study, changes_features, open_study
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.edges import edge_names, rebuild_matrix
-from fcpower_bids.core.folds import folds_table
 from fcpower_bids.core.identification import disattenuated_ceiling, split_half_reliability
 from fcpower_bids.core.kernels import PANEL
 from fcpower_bids.core.krr import check_memory, fit_in_sample
@@ -101,9 +100,12 @@ def tabulate_folds(study: Study, facts: Mapping[str, Any]) -> Table:
 
     def frames() -> Iterator[pd.DataFrame]:
         for fold in study.folds:
-            frame = pd.DataFrame(folds_table([fold], len(names)))
-            frame["participant_id"] = names[frame.pop("row").to_numpy()]
-            yield frame[list(spec.columns)]
+            role, inner = np.full(len(names), "excluded", dtype=object), np.full(len(names), -1)
+            role[fold.test], role[fold.train] = "test", "train"
+            for number, rows in enumerate(fold.inner):
+                inner[rows] = number
+            frame = pd.DataFrame({"participant_id": names, "role": role, "inner_fold": inner})
+            yield frame.assign(repeat=fold.repeat, fold=fold.fold)[list(spec.columns)]
 
     return Table(Blocks(frames, len(names) * len(study.folds)), spec, facts)
 

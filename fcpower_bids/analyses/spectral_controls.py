@@ -243,7 +243,7 @@ def filtered_features(family: PowerFamily, weigh: Filter) -> NDArray[np.floating
         weights = weigh(values, family.tolerance).astype(dtype)
         kept = weights != 0
         chosen = (vectors if kept.all() else vectors[:, kept]).astype(dtype, copy=False)
-        features[unit] = vectorise_edges(spectral_map(values[kept], chosen, weights[kept]))
+        features[unit] = vectorise_edges(spectral_map(chosen, weights[kept]))
     return features
 
 
@@ -337,7 +337,7 @@ def squared_distances(metric: str, family: PowerFamily, settings: Settings) -> F
     if metric in ("power_euclidean", "log_euclidean"):
         power = metric == "power_euclidean"
         weigh = modes(0, family.n_parcels, settings.method.alpha) if power else logarithm(*remedy.values())
-        images = (spectral_map(*spectrum, weigh(spectrum[0], family.tolerance)) for spectrum in family.each_spectrum())
+        images = (spectral_map(vectors, weigh(values, family.tolerance)) for values, vectors in family.each_spectrum())
     else:
         images = map(family.connectivity.connectome, range(n))
         if metric != "euclidean":

@@ -171,6 +171,6 @@ def tabulate_matrices(spectra: Spectra, alphas: Sequence[float], parcels: Sequen
     parts = []
     for alpha in alphas:
         weights = power_weights(values, alpha, spectra.tolerance)
-        matrix = spectral_map(values, vectors, weights / weights.max())[first, second]
+        matrix = spectral_map(vectors, weights / weights.max())[first, second]
         parts.append(pd.DataFrame({"alpha": alpha, "parcel": names[first], "other": names[second], "value": matrix}))
     return pd.concat(parts, ignore_index=True), {"Person": spectra.names[person]}

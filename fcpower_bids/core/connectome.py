@@ -279,11 +279,9 @@ def _checked(matrix: ArrayLike) -> FloatArray:
     return matrix
 
 
-def spectral_map(eigenvalues: ArrayLike, eigenvectors: ArrayLike, weights: ArrayLike) -> FloatArray:
-    """V diag(weights) V', exactly symmetric. Shapes: eigenvalues (k,), eigenvectors (P, k), weights (k,)."""
+def spectral_map(eigenvectors: ArrayLike, weights: ArrayLike) -> FloatArray:
+    """V diag(weights) V', exactly symmetric. Shapes: eigenvectors (P, k), weights (k,)."""
     eigenvectors, weights = np.asarray(eigenvectors), np.asarray(weights)
-    if not np.shape(eigenvalues) == weights.shape == eigenvectors.shape[1:]:
-        raise ValueError("Eigenvalues, eigenvectors and weights must belong to the same decomposition.")
     # numpy computes W @ W.T with one triangle (syrk): half the work, and symmetric to the last bit.
     negative = weights < 0
     half = (eigenvectors if not negative.any() else eigenvectors[:, ~negative]) * np.sqrt(weights[~negative])
@@ -299,7 +297,7 @@ def spectral_power(matrix: ArrayLike, alpha: float = ALPHA_STAR, tolerance: floa
     matrix = np.asarray(matrix)
     tolerance = clip_tolerance(matrix.dtype) if tolerance is None else tolerance
     eigenvalues, eigenvectors = eigendecompose(matrix)
-    return spectral_map(eigenvalues, eigenvectors, power_weights(eigenvalues, alpha, tolerance))
+    return spectral_map(eigenvectors, power_weights(eigenvalues, alpha, tolerance))
 
 
 def matrix_log(matrix: ArrayLike, floor: float | None = None, shrinkage: float | None = None) -> FloatArray:
@@ -307,7 +305,7 @@ def matrix_log(matrix: ArrayLike, floor: float | None = None, shrinkage: float |
     matrix = np.asarray(matrix)
     eigenvalues, eigenvectors = eigendecompose(matrix)
     regular = regularise(eigenvalues, floor, shrinkage, clip_tolerance(matrix.dtype))
-    return spectral_map(eigenvalues, eigenvectors, np.log(regular))
+    return spectral_map(eigenvectors, np.log(regular))
 
 
 def full_rank(matrix: ArrayLike, floor: float | None = None, shrinkage: float | None = None) -> FloatArray:
@@ -320,7 +318,7 @@ def full_rank(matrix: ArrayLike, floor: float | None = None, shrinkage: float | 
             regularise(scipy.linalg.eigvalsh(matrix, check_finite=False), tolerance=tolerance)  # for its refusal
         return matrix
     eigenvalues, eigenvectors = eigendecompose(matrix)
-    return spectral_map(eigenvalues, eigenvectors, regularise(eigenvalues, floor, shrinkage, tolerance))
+    return spectral_map(eigenvectors, regularise(eigenvalues, floor, shrinkage, tolerance))
 
 
 def surely_above(matrix: FloatArray, level: float) -> bool:
@@ -352,4 +350,4 @@ def decompose_series(series: ArrayLike) -> tuple[FloatArray, FloatArray]:
 def power_from_series(series: ArrayLike, alpha: float = ALPHA_STAR) -> FloatArray:
     """FC^alpha, shape (P, P), straight from a series (T, P) by `decompose_series`."""
     eigenvalues, eigenvectors = decompose_series(series)
-    return spectral_map(eigenvalues, eigenvectors, power_weights(eigenvalues, alpha))
+    return spectral_map(eigenvectors, power_weights(eigenvalues, alpha))

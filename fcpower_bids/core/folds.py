@@ -207,26 +207,6 @@ def check_folds(folds: Sequence[Fold], n: int) -> None:
             raise ValueError(f"{name}: the inner folds must divide the training rows into two parts or more.")
 
 
-def folds_table(folds: Sequence[Fold], n: int) -> dict[str, NDArray[np.generic]]:
-    """Long table of the folds as columns, one line per fold and row; repeats, folds and inner folds count from 0.
-
-    ``role`` is "test", "train" or "excluded"; ``inner_fold`` is -1 unless the row trains.
-    """
-    role = np.full((len(folds), n), "excluded", dtype="<U8")
-    inner_fold = np.full((len(folds), n), -1, dtype=np.intp)
-    for i, fold in enumerate(folds):
-        role[i, fold.test], role[i, fold.train] = "test", "train"
-        for j, rows in enumerate(fold.inner):
-            inner_fold[i, rows] = j
-    return {
-        "repeat": np.repeat([fold.repeat for fold in folds], n),
-        "fold": np.repeat([fold.fold for fold in folds], n),
-        "row": np.tile(np.arange(n), len(folds)),
-        "role": role.ravel(),
-        "inner_fold": inner_fold.ravel(),
-    }
-
-
 def inner_folds(
     train: Rows, family: Rows, n_inner: int, seed: tuple[int, ...], strata: NDArray[np.intp] | None = None
 ) -> tuple[Rows, ...]:

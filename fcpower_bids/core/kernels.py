@@ -33,16 +33,14 @@ class Filled(FeatureSource, Protocol):
         """Write a row, or some."""
 
 
-def correlation_kernel(
-    features: FeatureSource, dtype: type[np.floating] = np.float64, panel: int = PANEL
-) -> FloatArray:
+def correlation_kernel(features: FeatureSource, dtype: type[np.floating] = np.float64) -> FloatArray:
     """Pearson correlation (n, n) between the features (n, E) of all pairs (the kernel K_alpha of the paper).
 
     `dtype`: precision of the products of a panel of columns, whose sums are double; single is off by about 1e-7 and
     costs half the time. The diagonal is exactly 1. Raises ValueError, Unfit: a feature is missing, or those of a person
     are constant.
     """
-    gram, total, pivot = _accumulate(features, dtype, panel, centred=True)
+    gram, total, pivot = _accumulate(features, dtype, centred=True)
     width = features.shape[1]
     for row, value in enumerate(total):  # row by row: there is no room for a second matrix
         gram[row] -= value * total / width
@@ -54,9 +52,9 @@ def correlation_kernel(
     return gram
 
 
-def linear_kernel(features: FeatureSource, dtype: type[np.floating] = np.float64, panel: int = PANEL) -> FloatArray:
+def linear_kernel(features: FeatureSource, dtype: type[np.floating] = np.float64) -> FloatArray:
     """Inner products between the feature vectors of all pairs of people; parameters as in `correlation_kernel`."""
-    return _accumulate(features, dtype, panel, centred=False)[0]
+    return _accumulate(features, dtype, centred=False)[0]
 
 
 def normalise_rows(features: ArrayLike, keep_constant: bool = False) -> FloatArray:
@@ -66,7 +64,7 @@ def normalise_rows(features: ArrayLike, keep_constant: bool = False) -> FloatArr
     missing, or a row constant.
     """
     rows = np.array(features, dtype=float)
-    _refuse_missing(rows, 0)
+    refuse_missing(rows, 0)
     scale = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     rows -= rows.mean(axis=1, keepdims=True)
     norm = np.sqrt(np.einsum("ij,ij->i", rows, rows))
@@ -103,7 +101,7 @@ def power_features(
 
 
 def _accumulate(
-    features: FeatureSource, dtype: type[np.floating], panel: int, centred: bool
+    features: FeatureSource, dtype: type[np.floating], centred: bool
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Gram matrix, row sums and pivot of the features less a pivot per row.
 
@@ -115,9 +113,9 @@ def _accumulate(
     total, pivot = np.zeros(n), np.zeros(n)
     if not n_columns:
         raise ValueError("There are no edges to compute a kernel from.")
-    for start in range(0, n_columns, panel):
-        block = np.asarray(features[:, start : start + panel])
-        _refuse_missing(block, start)
+    for start in range(0, n_columns, PANEL):
+        block = np.asarray(features[:, start : start + PANEL])
+        refuse_missing(block, start)
         if centred:
             pivot = pivot if start else block.mean(axis=1, dtype=float)
             block = block - pivot[:, None]
@@ -127,7 +125,8 @@ def _accumulate(
     return gram, total, pivot
 
 
-def _refuse_missing(block: NDArray[np.floating], start: int) -> None:
+def refuse_missing(block: NDArray[np.floating], start: int) -> None:
+    """Refuse a panel of features, from a column on, that has a missing one. Raises ValueError."""
     if not np.isfinite(block).all():
         row, column = np.argwhere(~np.isfinite(block))[0]
         raise ValueError(

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import lapack
 
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.kernels import PANEL, FeatureSource, normalise_rows
+from fcpower_bids.core.kernels import PANEL, FeatureSource, normalise_rows, refuse_missing
 from fcpower_bids.core.krr import BlockRidge, Regression, Sides, Split, check_penalties, fit_weights
 from fcpower_bids.errors import Unfit
 
@@ -45,11 +45,7 @@ class LinearProbe(Regression):
         self.features: FeatureSource = features
         n, width = features.shape
         for start in range(0, width, PANEL):
-            broken = ~np.isfinite(features[:, start : start + PANEL]).all(axis=1)
-            if broken.any():
-                raise ValueError(
-                    f"The features of row {np.argmax(broken)} are missing or infinite; exclude that person."
-                )
+            refuse_missing(np.asarray(features[:, start : start + PANEL]), start)
         if 0 in self.penalties and not (
             width < n and int(np.linalg.matrix_rank(features[:] - np.mean(features[:], axis=0))) == width
         ):

@@ -82,7 +82,10 @@ def filter_series(
     order: int = ORDER,
     padding: str = PADDING,
 ) -> NDArray[np.float64]:
-    """Fill censored volumes of a series (T, P), de-trend, band-pass (Hz), and return the kept volumes (T_kept, P)."""
+    """Fill censored volumes of a series (T, P), de-trend, filter by Butterworth both ways: kept volumes (T_kept, P).
+
+    `band` in Hz, None or 0 for no limit. Raises ValueError.
+    """
     series, kept = np.asarray(series, dtype=np.float64), np.asarray(kept, dtype=bool)
     high_pass, low_pass = band
     if not series.shape[1] or not (high_pass or low_pass):
@@ -92,31 +95,16 @@ def filter_series(
     inside = kept[first : last + 1]
     whole = interpolate_censored(series[first : last + 1], inside)
     whole = scipy.signal.detrend(whole, axis=0, type="linear" if high_pass else "constant")
-    return butterworth(whole, repetition_time, high_pass, low_pass, order, padding)[inside]
-
-
-def butterworth(
-    series: ArrayLike,
-    repetition_time: float,
-    high_pass: float | None,
-    low_pass: float | None,
-    order: int = ORDER,
-    padding: str = PADDING,
-) -> NDArray[np.float64]:
-    """Butterworth filter of a series (T, P) forwards and backwards, edges in Hz (None, 0: none). Raises ValueError."""
-    series = np.asarray(series, dtype=np.float64)
-    check_band(repetition_time, high_pass, low_pass)
-    if not (high_pass or low_pass):
-        return series
     sections = _design(repetition_time, high_pass, low_pass, order).copy()
     shortest = 3 * (2 * len(sections) + 1) + 1
-    if len(series) < shortest:
+    if len(whole) < shortest:
         raise Unfit(
-            f"{len(series)} volumes are too few to filter: the filter needs at least {shortest}; "
+            f"{len(whole)} volumes are too few to filter: the filter needs at least {shortest}; "
             "leave the recording out or turn the filter off."
         )
-    length = None if padding == "odd" else len(series) - 1
-    return scipy.signal.sosfiltfilt(sections, series, axis=0, padtype=cast(Padding, padding), padlen=length)
+    length = None if padding == "odd" else len(whole) - 1
+    filtered = scipy.signal.sosfiltfilt(sections, whole, axis=0, padtype=cast(Padding, padding), padlen=length)
+    return np.asarray(filtered[inside])
 
 
 @lru_cache(maxsize=64)
@@ -169,7 +157,6 @@ class CleanedSeries(NamedTuple):
     kept: NDArray[np.intp]  # (T_kept,): volume of the input that each row comes from
     n_regressors: int  # rank of the regressed confounds
     degrees_of_freedom: int  # kept volumes less those of the filter, the rank of the confounds and the mean
-    band: Band  # the pass-band in Hz that was applied
     # columns of the confounds without variance in the kept volumes and the pass-band; they were not regressed
     dropped_confounds: tuple[int, ...]
     # parcels with values but without variance, before or after cleaning; their columns are NaN
@@ -199,7 +186,13 @@ def clean_series(
     regressors = filter_series(design, kept, repetition_time, band, order, padding)
     dropped = _is_rounding(regressors, design[kept])
     residuals, rank = regress_confounds(filtered, regressors[:, ~dropped])
-    degrees = _remaining_degrees_of_freedom(int(kept.sum()), rank, repetition_time, band)
+    n_kept, lost = int(kept.sum()), filter_degrees_of_freedom(int(kept.sum()), repetition_time, *band)
+    if (degrees := n_kept - lost - rank - 1) < 1:
+        raise Unfit(
+            f"Nothing is left to analyse: of {n_kept} kept volumes the filter takes {lost} degrees of freedom, the "
+            f"confounds {rank} and the mean 1; use fewer confounds, a wider pass-band, a higher censoring threshold or "
+            "a longer recording."
+        )
 
     flat = _is_rounding(residuals, series[kept][:, covered])
     cleaned = np.full((len(residuals), series.shape[1]), np.nan)
@@ -209,7 +202,6 @@ def clean_series(
         kept=np.flatnonzero(kept),
         n_regressors=rank,
         degrees_of_freedom=degrees,
-        band=band,
         dropped_confounds=tuple(np.flatnonzero(dropped).tolist()),
         flat_parcels=tuple(np.flatnonzero(covered)[flat].tolist()),
     )
@@ -254,19 +246,6 @@ def _checked(
     return series, design, kept
 
 
-def _remaining_degrees_of_freedom(n_kept: int, rank: int, repetition_time: float, band: Band) -> int:
-    """Return what is left, or refuse to go on when nothing is."""
-    lost = filter_degrees_of_freedom(n_kept, repetition_time, *band)
-    remaining = n_kept - lost - rank - 1
-    if remaining < 1:
-        raise Unfit(
-            f"Nothing is left to analyse: of {n_kept} kept volumes the filter takes {lost} degrees of freedom, the "
-            f"confounds {rank} and the mean 1; use fewer confounds, a wider pass-band, a higher censoring threshold or "
-            "a longer recording."
-        )
-    return remaining
-
-
 def _is_rounding(after: NDArray[np.float64], before: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Say of each column whether what is left of it after cleaning is only rounding."""
     if not before.size:
@@ -289,18 +268,10 @@ def power_spectrum(
 
 
 def band_leakage(
-    series: ArrayLike,
-    repetition_time: float,
-    high_pass: float | None,
-    low_pass: float | None,
-    kept: ArrayLike | None = None,
+    series: ArrayLike, kept: ArrayLike, repetition_time: float, high_pass: float | None, low_pass: float | None
 ) -> NDArray[np.float64]:
-    """Share of each parcel's power (P,) outside the pass-band, from one periodogram, gaps filled. Raises ValueError."""
-    series = np.asarray(series, dtype=np.float64)
-    rows = np.arange(len(series)) if kept is None else np.asarray(kept)
-    rows = np.flatnonzero(rows) if rows.dtype == bool else rows
-    if len(rows) != len(series):
-        raise ValueError(f"The series has {len(series)} rows, but {len(rows)} volumes are marked as kept.")
+    """Share of each parcel's power (P,) outside the pass-band, from one periodogram, gaps of `kept` (T,) filled."""
+    series, rows = np.asarray(series, dtype=np.float64), np.flatnonzero(kept)
     covered = np.isfinite(series).all(axis=0)
     present = np.zeros(rows[-1] - rows[0] + 1, dtype=bool)
     present[rows - rows[0]] = True
@@ -349,11 +320,6 @@ def aliased(frequency: float, repetition_time: float) -> float:
     """Frequency in Hz at which one appears when it is sampled once per repetition time: 0.3 Hz as 0.2 Hz at 2 s."""
     rate = 1 / repetition_time
     return float(abs(frequency - np.floor((frequency + rate / 2) / rate) * rate))
-
-
-def sphere_radius(volume: float) -> float:
-    """Return the radius of a sphere in mm from its volume in cubic mm."""
-    return float((3 * volume / (4 * np.pi)) ** (1 / 3))
 
 
 def _check(frequency: float, width: float, repetition_time: float) -> None:

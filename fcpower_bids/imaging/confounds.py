@@ -21,7 +21,7 @@ import yaml
 from numpy.typing import NDArray
 
 from fcpower_bids.core.plausibility import times_of_cosines
-from fcpower_bids.core.series import HEAD_RADIUS, MotionFilter, filter_motion, framewise_displacement, sphere_radius
+from fcpower_bids.core.series import HEAD_RADIUS, MotionFilter, filter_motion, framewise_displacement
 from fcpower_bids.errors import RecordingError, Unfit, UsageError
 from fcpower_bids.records import Recording
 from fcpower_bids.schema import table_fault
@@ -214,7 +214,8 @@ def treat_motion(
 
         image, brain = read_image(recording.mask, "The mask ")
         voxel = abs(np.linalg.det(image.affine[:3, :3]))
-        millimetres = sphere_radius(float(np.count_nonzero(brain > 0) * voxel))
+        volume = float(np.count_nonzero(brain > 0) * voxel)
+        millimetres = float((3 * volume / (4 * np.pi)) ** (1 / 3))  # of a sphere
     parameters, notes = np.column_stack([columns[name] for name in PARAMETERS]), tuple[str, ...]()
     if kind is not None:
         low, high = settings.band_stop_min or 0.0, settings.band_stop_max

@@ -276,7 +276,7 @@ def tabulate_quality(
         **cleaning.plausibility,
     }
     if not cleaning.excluded:
-        leakage = band_leakage(series.clean, cleaning.repetition_time, *settings.band, kept=cleaning.kept)
+        leakage = band_leakage(series.clean, cleaning.kept, cleaning.repetition_time, *settings.band)
         row |= {"rank": spectrum["Rank"], "clipped": spectrum["NumberClipped"]}
         row |= {"participation_ratio": spectrum["ParticipationRatio"], "band_leakage": float(np.nanmean(leakage))}
         row["participation_ratio_power"] = spectrum["ParticipationRatioPower"]

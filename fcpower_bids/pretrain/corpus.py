@@ -122,7 +122,7 @@ def teacher_vector_and_rank(series: ArrayLike, alpha: float) -> tuple[FloatArray
         eigenvalues, eigenvectors = decompose_series(series)
     else:
         eigenvalues, eigenvectors = eigendecompose(pearson_connectivity(series))
-    matrix = spectral_map(eigenvalues, eigenvectors, power_weights(eigenvalues, alpha))
+    matrix = spectral_map(eigenvectors, power_weights(eigenvalues, alpha))
     vector = np.asarray(vectorise_edges(matrix, weighted=False), dtype=np.float64)
     return unit_vectors(vector[None])[0], rank(eigenvalues)
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.optim import Optimizer
@@ -27,6 +27,7 @@ from fcpower_bids.encoders.checkpoints import (
     CheckpointError,
     ModelCard,
     check_proof,
+    digest_tensors,
     load_strictly,
     read_tensors,
     save_checkpoint,
@@ -52,14 +53,14 @@ from fcpower_bids.pretrain.engine import (
 )
 from fcpower_bids.pretrain.judgement import VIEWS, Choice, ExternalCohort, choose_checkpoint, divide, judge, write_card
 from fcpower_bids.schema import TABLES
-from fcpower_bids.store import atomic, digest_of, load_json, replace_folder, write_text
+from fcpower_bids.store import atomic, load_json, replace_folder, write_text
 
 LOG, ALIGNMENT = TABLES["log"], TABLES["alignment"]
 TIMED = 20
 """Steps by which the length of a run is foreseen."""
 SCHEDULE, MOST_WARM = "schedule.json", 10
 """File of the steps that the minutes of a run had time for, of which one in so many is warm-up at most."""
-OPTIMIZER, OPTIMIZER_DIGEST = "optimizer.safetensors", "optimizer_sha256"
+OPTIMIZER, STATE = "optimizer.safetensors", "state"
 logger = logging.getLogger(__name__)
 
 
@@ -328,10 +329,8 @@ class RunFolder:
             moments = optimizer.state_dict()["state"]
             tensors = {f"{names[i]}|{key}": v.cpu().contiguous() for i, s in moments.items() for key, v in s.items()}
             with atomic(folder / OPTIMIZER, flush=False) as part:  # the folder is written whole
-                save_file(tensors, part)
-            state = {"step": step, "fingerprint": self.fingerprint}
-            state |= {OPTIMIZER_DIGEST: digest_of(folder / OPTIMIZER)}
-            write_text(folder / "state.json", json.dumps(state) + "\n")
+                facts = {"step": step, "fingerprint": self.fingerprint, "sha256": digest_tensors(tensors)}
+                save_file(tensors, part, {STATE: json.dumps(facts)})  # of several entries the order would be random
 
         try:
             replace_folder(self.interim if interim else self.checkpoint(step), write)
@@ -364,27 +363,28 @@ class RunFolder:
         return 0
 
     def _restore(self, folder: Path, model: FBert, optimizer: Optimizer) -> int:
-        state = _state(folder)
-        if state["fingerprint"] != self.fingerprint:
-            raise UsageError(
-                f"{self.path} holds a run with other choices, another number of steps, another corpus or version; "
-                "remove it or give another folder."
-            )
         indices = {name: i for i, (name, _) in enumerate(model.named_parameters())}
         moments: dict[int, dict[str, Tensor]] = {}
         try:
+            with safe_open(folder / OPTIMIZER, "pt") as file:
+                facts = json.loads((file.metadata() or {}).get(STATE, "{}"))
+            if facts.get("fingerprint") != self.fingerprint:
+                raise UsageError(
+                    f"{self.path} holds a run with other choices, another number of steps, another corpus or version; "
+                    "remove it or give another folder."
+                )
             load_strictly(model, read_tensors(folder / "model.safetensors"), str(folder))
             check_proof(folder, model.state_dict())
             stored = load_file(folder / OPTIMIZER)
-            if state[OPTIMIZER_DIGEST] != digest_of(folder / OPTIMIZER):
+            if facts["sha256"] != digest_tensors(stored):
                 raise CheckpointError(f"{OPTIMIZER} is not what was written")
             for key, value in stored.items():
                 name, _, kind = key.partition("|")
                 moments.setdefault(indices[name], {})[kind] = value
-        except (CheckpointError, SafetensorError, OSError, KeyError) as error:
+        except (CheckpointError, SafetensorError, OSError, KeyError, ValueError) as error:
             raise _damaged(folder, error) from error
         optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
-        return int(state["step"])
+        return int(facts["step"])
 
     def read_log(self, until: int) -> pd.DataFrame:
         """Rows of the log up to a step: steps after the resumed checkpoint happen again."""
@@ -399,15 +399,6 @@ class RunFolder:
         if not path.read_bytes().endswith(b"\n"):
             raise _damaged(path, "it ends too early")
         return log[before].reindex(columns=columns)
-
-
-def _state(folder: Path) -> dict[str, Any]:
-    path = folder / "state.json"
-    try:
-        state = load_json(path)
-        return {"step": int(state["step"]), **{name: str(state[name]) for name in ("fingerprint", OPTIMIZER_DIGEST)}}
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise _damaged(path, error) from error
 
 
 def _damaged(path: Path, why: object) -> DatasetError:

@@ -41,7 +41,7 @@ SHORTEST = 0.1
 
 def _exponential(matrix: ArrayLike) -> FloatArray:
     eigenvalues, eigenvectors = eigendecompose(matrix)
-    return spectral_map(eigenvalues, eigenvectors, np.exp(eigenvalues))
+    return spectral_map(eigenvectors, np.exp(eigenvalues))
 
 
 def _average(function: Callable[[ArrayLike], NDArray[np.floating]], matrices: Sequence[ArrayLike]) -> FloatArray:
@@ -56,7 +56,7 @@ def whitening(reference: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Return R^(-1/2) and R^(1/2) of a reference R (P, P). Raises ValueError where it is rank-deficient."""
     eigenvalues, eigenvectors = eigendecompose(reference)
     root = np.sqrt(regularise(eigenvalues))
-    return spectral_map(eigenvalues, eigenvectors, 1 / root), spectral_map(eigenvalues, eigenvectors, root)
+    return spectral_map(eigenvectors, 1 / root), spectral_map(eigenvectors, root)
 
 
 def whiten(matrix: ArrayLike, whitener: FloatArray) -> FloatArray:
@@ -78,7 +78,7 @@ def _coarse_vector(matrix: ArrayLike, whitener: FloatArray, product: Any = np.fl
     whitened = whiten(matrix, whitener.astype(product)).astype(np.float32)
     values, vectors = scipy.linalg.eigh(whitened, driver="evd", check_finite=False)
     small = values[0] < SMALLEST * values[-1]
-    return _tangent_vector(matrix, whitener) if small else spectral_map(values, vectors, np.log(values))
+    return _tangent_vector(matrix, whitener) if small else spectral_map(vectors, np.log(values))
 
 
 def _vector(tolerance: float) -> Callable[..., NDArray[np.floating]]:

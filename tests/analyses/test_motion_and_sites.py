@@ -42,7 +42,7 @@ def test_every_edge_is_what_scipy_finds_for_fc_and_for_its_power_and_distance_is
     power = []
     for matrix in whole:
         values, vectors = eigendecompose(matrix)
-        power.append(spectral_map(values, vectors, power_weights(values, 0.35)))
+        power.append(spectral_map(vectors, power_weights(values, 0.35)))
     for name, matrices in (("fc", whole), ("fc_power", power)):
         own = table[table["representation"] == name]
         assert own["parcel_a"].tolist() == [f"parcel{i:02d}" for i in UPPER[0]]

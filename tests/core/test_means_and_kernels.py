@@ -34,7 +34,9 @@ def draw_spectra(n, n_parcels, n_volumes=40):
 @given(st.integers(2, 12), st.integers(3, 60), st.integers(1, 70), st.floats(-1e3, 1e3), st.integers(0, 99))
 def test_correlation_kernel_is_corrcoef(n, n_edges, panel, offset, seed):
     x = offset + np.random.default_rng(seed).standard_normal((n, n_edges))
-    kernel = correlation_kernel(x, panel=panel)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("fcpower_bids.core.kernels.PANEL", panel)
+        kernel = correlation_kernel(x)
     np.testing.assert_allclose(kernel, np.corrcoef(x), rtol=0, atol=1e-10)
     np.testing.assert_array_equal(kernel, kernel.T)
 

@@ -76,6 +76,14 @@ def test_composites_and_covariates_equal_brute_force(cohort, selection):
     assert_equals_brute_force(correlation_kernel(features), build, folds, selection)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_kernel_that_is_not_finite_is_refused(value):
+    kernel = correlation_kernel(np.random.default_rng(0).standard_normal((9, 30)))
+    kernel[2, 3] = value
+    with pytest.raises(ValueError, match="missing or infinite"):
+        KernelRidge(kernel, [1.0])
+
+
 def test_binary_targets_with_single_class_folds():
     rng = np.random.default_rng(2)
     y = np.repeat([0.0, 1.0, 0.0, 1.0], [12, 6, 4, 12])[:, None]

@@ -9,6 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -78,6 +79,9 @@ def test_the_layout_is_that_of_srun_or_torchrun(monkeypatch):
 # --- Signals --------------------------------------------------------------------------------------------------------
 
 
+INTERIM = Path("encoder", "interim", "optimizer.safetensors")
+
+
 def run_signalled(folder, name: str, signals: dict[int, int], *options: str) -> int | None:
     """A long run in a process that gets signals while the batch of a step is read; notes what is saved after one."""
     read = _Run._one_step
@@ -86,7 +90,7 @@ def run_signalled(folder, name: str, signals: dict[int, int], *options: str) -> 
         if step in signals:
             signal.raise_signal(signals[step])
         if step - 1 in signals:
-            shutil.copyfile(folder / name / "encoder" / "interim" / "state.json", folder / f"{name}-{step}.json")
+            shutil.copyfile(folder / name / INTERIM, folder / f"{name}-{step}.safetensors")
         return read(run, step)
 
     def work() -> int:
@@ -97,7 +101,8 @@ def run_signalled(folder, name: str, signals: dict[int, int], *options: str) -> 
 
 
 def saved_step(path: Path) -> int:
-    return json.loads(path.read_text())["step"]
+    with safe_open(path, "pt") as file:
+        return json.loads(file.metadata()["state"])["step"]
 
 
 def assert_goes_on_as_if_undisturbed(folder, name: str) -> None:
@@ -108,16 +113,16 @@ def assert_goes_on_as_if_undisturbed(folder, name: str) -> None:
 
 def test_a_run_asked_to_save_goes_on_and_one_asked_to_stop_ends_its_step(planted, capfd):
     assert run_signalled(planted, "asked", {12: signal.SIGUSR1, 15: signal.SIGTERM}) == 130
-    assert saved_step(planted / "asked-13.json") == 13
+    assert saved_step(planted / "asked-13.safetensors") == 13
     assert "Stopped as asked after step 16; the same command goes on from there." in capfd.readouterr().err
-    assert saved_step(planted / "asked" / "encoder" / "interim" / "state.json") == 16
+    assert saved_step(planted / "asked" / INTERIM) == 16
     assert_goes_on_as_if_undisturbed(planted, "asked")
 
 
 def test_a_killed_run_goes_on_from_what_the_clock_made_it_save(planted):
     options = ("--checkpoint-minutes", "1e-9")
     assert run_signalled(planted, "killed", {12: signal.SIGKILL}, *options) == -signal.SIGKILL
-    assert saved_step(planted / "killed" / "encoder" / "interim" / "state.json") == 12
+    assert saved_step(planted / "killed" / INTERIM) == 12
     assert_goes_on_as_if_undisturbed(planted, "killed")
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 
 from fcpower_bids.encoders import load_encoder
@@ -121,11 +122,11 @@ def test_a_full_disk_leaves_the_checkpoint_before_it(tmp_path, whole, monkeypatc
     pack, alone, _ = whole
     save = train.save_file
 
-    def full(tensors, path):
+    def full(tensors, path, metadata):
         if "step-0000008" in path.parent.name:
             path.write_bytes(b"half")
             raise OSError(28, "No space left on device")
-        save(tensors, path)
+        save(tensors, path, metadata)
 
     monkeypatch.setattr(train, "save_file", full)
     with pytest.raises(DatasetError, match=r"No space left.*step 4 is intact"):
@@ -196,8 +197,9 @@ def test_minutes_set_steps_and_warm_up_and_a_second_run_keeps_them(tmp_path, cap
     steps, warm = map(int, re.search(r"have time for (\d+) steps, (\d+) of warm-up", told).groups())
     assert steps >= 10
     assert warm == min(100, steps // 10)
-    (state,) = (tmp_path / "out" / "encoder" / "checkpoints").glob("step-*/state.json")
-    assert json.loads(state.read_text())["step"] == steps
+    (state,) = (tmp_path / "out" / "encoder" / "checkpoints").glob("step-*/optimizer.safetensors")
+    with safe_open(state, "pt") as file:
+        assert json.loads(file.metadata()["state"])["step"] == steps
     rates = pd.read_csv(tmp_path / "out" / "encoder" / "log.tsv", sep="\t")["learning_rate"].dropna()
     assert rates.iloc[-1] < 0.1 * 8.5e-4  # the cosine ends where the minutes end
     assert not (tmp_path / "out" / "encoder" / "trial").exists()
