@@ -194,7 +194,7 @@ def test_equal_minutes_are_the_first_volumes_of_every_session(tree, preset):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("participant_id\tsplit\nsub-01\ttrain\n", "has no test person"),
+        ("participant_id\tsplit\nsub-01\ttrain\n", "has no column of folds other than 'train'"),
         ("participant_id\tsplit\nsub-01\ta\nsub-01\ta\n", "sub-01 twice"),
         ("participant_id\tsplit\nsub-01\ta\nsub-02\tb\n", "trains on 1 of the people"),
         (OF_FAMILIES, "sub-07 is tested in fold a and sub-08 trains there"),

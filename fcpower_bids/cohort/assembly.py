@@ -295,11 +295,14 @@ def load_folds(settings: Group, people: Collection[str]) -> tuple[pd.DataFrame |
         )
     inner = pd.to_numeric(frame["inner_fold"], errors="coerce").fillna(-1) if "inner_fold" in frame.columns else -1
     frame = frame.assign(inner_fold=inner).astype({"inner_fold": int})[[*KEYS, PERSON_ID, "role", "inner_fold"]]
-    # fold 2 comes before fold 10
-    frame = frame.sort_values(
-        KEYS, kind="stable", key=lambda labels: labels.map(lambda label: tuple(label_order(label)))
-    )
+    if "role" in table.columns:
+        frame = frame.sort_values(KEYS, kind="stable", key=_ranks)
     return frame, [f"{len(absent)} people of {path.name} have no scan here, such as {absent[0]}."] if absent else []
+
+
+def _ranks(labels: pd.Series) -> pd.Series:
+    """What labels are sorted by: fold 2 comes before fold 10."""
+    return labels.map(lambda label: tuple(label_order(label)))
 
 
 def _splits(table: pd.DataFrame, path: Path) -> pd.DataFrame:
@@ -308,5 +311,9 @@ def _splits(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     folds = long.loc[long["own"] != "train", ["repeat", "own"]].drop_duplicates().rename(columns={"own": "fold"})
     if folds.empty:
         raise DatasetError(f"{path} has no column of folds other than 'train'. Add one per repeat, with the test fold.")
+    places = {name: place for place, name in enumerate(table.columns)}  # repeats are in the order of their columns
+    folds = folds.sort_values("fold", key=_ranks).sort_values(
+        "repeat", kind="stable", key=lambda name: name.map(places)
+    )
     frame = folds.merge(long, on="repeat")
     return frame.assign(role=np.where(frame["fold"] == frame["own"], "test", "train"))
