@@ -305,10 +305,14 @@ def _ranks(labels: pd.Series) -> pd.Series:
     return labels.map(lambda label: tuple(label_order(label)))
 
 
+TESTED = "the fold that tests a person"
+
+
 def _splits(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     """A person by split table: each further column is a repeat and names the fold that tests the person."""
-    long = table.melt(PERSON_ID, var_name="repeat", value_name="own").query("own != ''")
-    folds = long.loc[long["own"] != "train", ["repeat", "own"]].drop_duplicates().rename(columns={"own": "fold"})
+    long = table.melt(PERSON_ID, var_name="repeat", value_name=TESTED)
+    long = long[long[TESTED] != ""]
+    folds = long.loc[long[TESTED] != "train", ["repeat", TESTED]].drop_duplicates().rename(columns={TESTED: "fold"})
     if folds.empty:
         raise DatasetError(f"{path} has no column of folds other than 'train'. Add one per repeat, with the test fold.")
     places = {name: place for place, name in enumerate(table.columns)}  # repeats are in the order of their columns
@@ -316,4 +320,4 @@ def _splits(table: pd.DataFrame, path: Path) -> pd.DataFrame:
         "repeat", kind="stable", key=lambda name: name.map(places)
     )
     frame = folds.merge(long, on="repeat")
-    return frame.assign(role=np.where(frame["fold"] == frame["own"], "test", "train"))
+    return frame.assign(role=np.where(frame["fold"] == frame[TESTED], "test", "train"))

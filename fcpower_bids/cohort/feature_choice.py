@@ -65,12 +65,12 @@ def asked_for(connectomes: Sequence[Connectome], settings: Settings) -> tuple[li
     ]
     passing = {source.path for source in apply_filters(sources, conditions)}
     kept = [connectome for connectome in connectomes if connectome.path in passing]
-    names, spaces = ({getattr(connectome, key) for connectome in kept} for key in ("atlas_name", "space"))
+    names = {connectome.atlas_name for connectome in kept}
     if settings.method.atlas != Method.atlas:
         names = {name for spec in settings.method.atlas for name in match_atlases(spec, sorted(names))}
-    if asked := settings.inputs.space:
-        spaces = {scan.space for scan in kept if any(is_in_space(scan.labels, space) for space in asked)}
-    chosen = [connectome for connectome in kept if connectome.atlas_name in names and connectome.space in spaces]
+    chosen = [connectome for connectome in kept if connectome.atlas_name in names]
+    if asked := settings.inputs.space:  # with its modifiers, such as res-2
+        chosen = [scan for scan in chosen if any(is_in_space(scan.labels, space) for space in asked)]
     if kept and not chosen:
         there = _count(f"{connectome.atlas_name} in {connectome.space}" for connectome in kept)
         raise DatasetError(f"{settings.output_dir} has no FC of this --atlas and --space, only of {there}. Name these.")

@@ -36,9 +36,9 @@ def remove_codes(
     cleaned, removed = frame.copy(), dict[str, list[str]]()
     for name in map(str, frame.columns):
         column, pairs = frame[name], (code.rpartition("=") for code in named)  # CODE, or COLUMN=CODE
-        listed = {*_codes_of(hints.get(name)), *(code for of, _, code in pairs if of in ("", name))}
+        listed = {*map(str, _codes_of(hints.get(name))), *(code for of, _, code in pairs if of in ("", name))}
         numbers = pd.to_numeric(pd.Series(list(listed), dtype=object), errors="coerce").dropna()
-        is_code = column.isin([*map(str, listed), *numbers, *map(shorten, numbers), np.inf, -np.inf])
+        is_code = column.isin([*listed, *numbers, *map(shorten, numbers), np.inf, -np.inf])
         for person in column.index[is_code]:
             removed.setdefault(str(person), []).append(f"{name} = {shorten(column[person])}")
         cleaned[name] = column.mask(is_code)

@@ -157,7 +157,7 @@ def test_08_targets_folds_and_decisions_mean_the_same_people(people, first):
 
 def test_08_a_code_is_missing_where_it_is_declared(people):
     ages = np.where(np.arange(30) < 4, 77, AGES)
-    hints = {"level": {"Levels": {"77": "refused to answer"}}, "code": {"MissingValues": [77]}}
+    hints = {"level": {"Levels": {"77": "refused to answer"}}, "code": {"MissingValues": [77, {"88": "of no use"}]}}
     hints |= {"option": {}, "none": {}}
     table = write_table(people / "x.tsv", participant_id=PEOPLE, **dict.fromkeys(hints, ages))
     (people / "x.json").write_text(json.dumps(hints))

@@ -380,6 +380,9 @@ def test_several_tasks_or_spaces_need_a_choice_and_two_versions_of_an_acquisitio
     add(tmp_path / "versions", "sub-01_res-1", "sub-01_res-2")
     with pytest.raises(DatasetError, match=r"same acquisition and differ in res only"):
         choose(tmp_path / "versions")
+    for res in ("1", "2"):
+        chosen, _ = choose(tmp_path / "versions", space=(f"MNI152NLin2009cAsym:res-{res}",))
+        assert chosen == [f"sub-01_task-rest_res-{res}"]
 
 
 @pytest.mark.parametrize(
