@@ -77,6 +77,8 @@ def alignment_from(moments: FloatArray) -> FloatArray:
 def kernel_alignment(first: ArrayLike, second: ArrayLike, debiased: bool = False) -> float:
     """Centred alignment (CKA) of two kernels (n, n), equation 5 of the paper; debiased: from unbiased HSIC."""
     first, second = (np.asarray(kernel, dtype=np.float64) for kernel in (first, second))
+    if not (np.isfinite(first).all() and np.isfinite(second).all()):
+        raise ValueError("A kernel has missing or infinite values; leave out the subjects without features first.")
     if debiased:  # the unbiased HSIC ignores each subject's similarity to itself
         first, second = (kernel - np.diag(np.diag(kernel)) for kernel in (first, second))
     masks = np.ones((1, len(first)))

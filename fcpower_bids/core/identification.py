@@ -102,6 +102,9 @@ def identify(
     everyone is searched among the people of the own site alone.
     """
     similarity, columns = np.asarray(similarity, dtype=np.float64), []
+    if not np.isfinite(similarity).all():
+        scan = int(np.flatnonzero(~np.isfinite(similarity).all(axis=1))[0])
+        raise ValueError(f"Scan {scan} (counted from 0) has a missing similarity; leave out scans without features.")
     persons, sessions = scan_labels(persons, sessions)
     sites = np.zeros(len(persons), dtype=str) if sites is None else np.asarray(sites).astype(str)
     for session, searched, rows, others in _session_pairs(persons, sessions, sites):

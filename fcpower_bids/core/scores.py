@@ -121,8 +121,12 @@ def score_predictions(
             None if train is None else Training(*(np.asarray(values, dtype=float).reshape(-1, 1) for values in train))
         )
         return score_predictions(name, y[:, None], f[..., None], alone)[..., 0]
+    if train is None and name in NEEDS_TRAINING:
+        raise ValueError(f"The score {name} needs the mean and standard deviation of the training targets.")
     train = Training(*(np.asarray(values, dtype=float) for values in train or (0.0, 1.0)))
     present = ~np.isnan(y)
+    if (np.isnan(f) & present).any():
+        raise ValueError("A prediction is missing (NaN) for a row whose target is known.")
     if present.all() and y.shape[0] > 1:
         return metric(y, f, train)
     mean, std = (np.broadcast_to(values, y.shape) for values in train)

@@ -78,7 +78,7 @@ class View:
 
     def parcels(self, output_dir: Path) -> Parcellation:
         """The atlas, by what the sidecars say of it. Raises DatasetError."""
-        about = next(iter(self.facts.values()), Facts(Path(self.atlas), {}))["Atlas"]
+        about = next((facts for facts in self.facts.values() if "Atlas" in facts), Facts(Path(self.atlas), {}))["Atlas"]
         return read_parcellation(output_dir, self.atlas, str(about["Space"]), str(about.get("Source", "n/a")))
 
 
@@ -146,7 +146,9 @@ def account_of(output_dir: Path, status: Status) -> Account:
             view = views.setdefault(atlas, View(atlas))
             view.files.setdefault(suffix, []).append(path)
             if suffix in JUDGED_BY:
-                view.facts[suffix] = read_json(path.with_suffix(".json"))
+                about = view.facts[suffix] = read_json(path.with_suffix(".json"))
+                if atlas and "Atlas" not in about:
+                    broken.append(f"{path.stem}.json has no entry 'Atlas'. Run the participant level again.")
             quality += _read_quality(path) if suffix == "qc" else []
         except DatasetError as error:
             broken.append(describe_without_folders(str(error), known_folders(output_dir)))
@@ -202,7 +204,7 @@ def _facts(accounts: Sequence[Account], used: Sequence[Account]) -> list[tuple[s
     if used:
         kept = sum(row["seconds_kept"] for each in used for row in each.quality[:1])
         whole = sum(row["volumes"] * each.repetition_time for each in accounts for row in each.quality[:1])
-        facts.append(("Minutes kept", f"{kept / 60:.1f} of {whole / 60:.1f}"))
+        facts.append(("Minutes kept", f"{kept / 60:.1f}{f' of {whole / 60:.1f}' if whole else ''}"))
         worst: dict[str, tuple[int, int]] = {}
         for account in used:
             for row in account.quality:

@@ -15,6 +15,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders, preview_path
 from fcpower_bids.outputs.recording import COVERAGE_TABLE as COVERAGE
 from fcpower_bids.outputs.recording import SPECTRUM_TABLE as SPECTRUM
+from fcpower_bids.outputs.recording import VOLUMES
 from fcpower_bids.outputs.tables import read_declared, read_json, read_matrix, read_series
 from fcpower_bids.reports import figures
 from fcpower_bids.reports.accounts import Account, View, network_order
@@ -66,6 +67,10 @@ class Context:
                     f"{series} has {len(clean)} rows, but {kept.sum()} volumes were kept. Run the "
                     "participant level again."
                 )
+            if not self.account.repetition_time:
+                raise DatasetError(
+                    "The JSON of the quality table states no RepetitionTime. Run the participant level again."
+                )
             whole = np.full((len(kept), clean.shape[1]), np.nan)
             whole[kept] = clean
             shown["after"] = make_preview(whole, kept, self.account.repetition_time, self.networks)
@@ -116,7 +121,7 @@ def make_over_time(context: Context) -> Iterator[Panel]:
     volumes, previews = context.account.volumes, context.previews
     if volumes is None:
         return
-    columns = {str(name): volumes[name].to_numpy(dtype=float) for name in volumes}
+    columns = {str(name): volumes[name].to_numpy(dtype=float) for name in VOLUMES.columns if name in volumes}
     whole = len(context.networks)
     networks = [(name, start / whole, stop / whole) for name, start, stop in context.spans]  # shares of all parcels
     carpets = {title: preview.carpet for title, preview in previews.items()}

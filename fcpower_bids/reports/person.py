@@ -187,7 +187,9 @@ def _write_subject(settings: Settings, subject: str) -> list[Parcellation]:
         made = [(view.atlas, make_panels(account, view, settings)) for view in account.views] or [("", [])]
         for n, (atlas, panels) in enumerate(made):
             sections.append({**about, "anchor": f"{account.name}-{n}", "atlas": atlas, "panels": panels})
-    atlases = sorted({view.parcels(output) for account in accounts for view in account.views if view.facts})
+    views = [view for account in accounts for view in account.views]
+    known = [view for view in views if any("Atlas" in facts for facts in view.facts.values())]
+    atlases = sorted({view.parcels(output) for view in known})
     text = render_page(
         "participant.html",
         title=f"sub-{subject}",

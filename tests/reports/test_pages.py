@@ -46,6 +46,26 @@ def test_a_broken_file_costs_its_panel_only_and_is_named(troubled_demo, troubled
     assert str(settings.output_dir) not in text
 
 
+@pytest.mark.parametrize(
+    ("ending", "content", "words"),
+    [
+        ("desc-fcpower_qc.json", "{", "states no RepetitionTime"),
+        ("stat-coverage_bold.json", "{}", "has no entry"),
+        ("desc-confounds_outliers.tsv", None, "Power spectrum"),
+    ],
+)
+def test_what_a_sidecar_lacks_and_what_a_table_has_besides_cost_no_page(
+    ending, content, words, troubled_demo, troubled
+):
+    settings = parse_settings([str(troubled_demo[0]), str(troubled), "participant", "--atlas", "builtin"])
+    path = next(settings.output_dir.rglob(f"sub-02_ses-a*_{ending}"))
+    header, *rows = path.read_text().splitlines()
+    remarks = [f"{header}\tremark", *(f"{row}\tmoved" for row in rows)]
+    path.write_text("\n".join([*remarks, ""]) if content is None else content)
+    assert write_pages(settings, ["02"])[1] == []
+    assert words in (settings.output_dir / "sub-02.html").read_text(encoding="utf-8")
+
+
 NETWORKS = ("a", "b") * 3
 
 
