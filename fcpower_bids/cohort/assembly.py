@@ -316,8 +316,7 @@ def _splits(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     if folds.empty:
         raise DatasetError(f"{path} has no column of folds other than 'train'. Add one per repeat, with the test fold.")
     places = {name: place for place, name in enumerate(table.columns)}  # repeats are in the order of their columns
-    folds = folds.sort_values("fold", key=_ranks).sort_values(
-        "repeat", kind="stable", key=lambda name: name.map(places)
-    )
+    folds = folds.sort_values("fold", kind="stable", key=_ranks)
+    folds = folds.sort_values("repeat", kind="stable", key=lambda name: name.map(places))
     frame = folds.merge(long, on="repeat")
     return frame.assign(role=np.where(frame["fold"] == frame[TESTED], "test", "train"))
