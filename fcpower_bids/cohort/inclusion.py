@@ -326,10 +326,10 @@ def read_quality(connectome: Connectome) -> Quality:
         fault = f"{name} has '{texts[strange]}' for {strange}, which is no number; {REMEDY}"
     cautions = None
     if row or "Notes" in facts:
-        empty = [str(node) for key in WITHOUT_VALUE for node in facts.get(key, [])]
+        empty = [str(node) for key in WITHOUT_VALUE for node in facts.get(key) or []]
         judged = {**numbers, "mask_dice": number_of(row.get("mask_dice"))} if row else {}  # known in template space
-        notes = [str(note) for note in facts.get("Notes", [])]
-        cautions = tuple(find_cautions({connectome.atlas_name: empty}, judged, notes))
+        notes = [str(note) for note in facts.get("Notes") or []]
+        cautions = None if fault else tuple(find_cautions({connectome.atlas_name: empty}, judged, notes))
     seconds, volumes, mean_fd, degrees_of_freedom = (numbers[column] for column in FIGURES)
     return Quality(seconds, volumes, mean_fd, degrees_of_freedom, fault, cautions)
 

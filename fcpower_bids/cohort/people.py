@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -193,7 +194,7 @@ def load_people(
     `datasets` have the sessions tables of the people of each site. Raises DatasetError.
     """
     notes: list[str] = []
-    tables = [_read_table(source, notes) for source in sources]
+    tables = [_read_table(source, notes, scanned) for source in sources]
     of_sessions = (_read_sessions(dataset, site, scanned) for site, dataset in datasets)
     tables += [table for table in of_sessions if table is not None]
     matched: dict[str, str] = {}
@@ -247,7 +248,7 @@ def read_rows(path: Path, notes: list[str] | None = None) -> pd.DataFrame:
     return frame
 
 
-def _at_site(source: Source, frame: pd.DataFrame) -> pd.DataFrame:
+def _at_site(source: Source, frame: pd.DataFrame, scanned: Iterable[str]) -> pd.DataFrame:
     """People as the scans of several sites have them, ``sub-SITE+01``. Raises DatasetError."""
     if source.site is None and frame[PERSON].str.contains("+", regex=False).any():
         return frame  # a column of sites is then that of the scanners
@@ -256,17 +257,27 @@ def _at_site(source: Source, frame: pd.DataFrame) -> pd.DataFrame:
             f"{source.path} does not say whose people these are, and two sites may have one label. Add a column "
             f"'{SITE}' with the names of --derivatives, or write participant_id as sub-SITE+01."
         )
-    sites = frame[SITE].fillna("") if source.site is None else [source.site] * len(frame)
-    return frame.assign(**{PERSON: list(map(person_at, frame[PERSON], map(str, sites)))})
+    if source.site is not None:
+        return frame.assign(**{PERSON: [person_at(person, source.site) for person in frame[PERSON]]})
+    known = {site.casefold(): site for person in scanned if (site := site_in(person))}
+    sites = frame[SITE].fillna("").astype(str).str.casefold().map(known)
+    if sites.isna().all() and known:
+        named = ", ".join(map(str, dict.fromkeys(frame[SITE].dropna())))
+        raise DatasetError(
+            f"{source.path} names the sites {named or 'of nobody'} in its column '{SITE}', and --derivatives "
+            f"{', '.join(known.values())}: write those there, or participant_id as sub-SITE+01."
+        )
+    frame, sites = frame[sites.notna()], sites.dropna()  # rows of other sites are not read
+    return frame.assign(**{PERSON: list(map(person_at, frame[PERSON], sites))})
 
 
-def _read_table(source: Source, notes: list[str]) -> PeopleTable:
+def _read_table(source: Source, notes: list[str], scanned: Iterable[str]) -> PeopleTable:
     """One table of people, which may be empty where the user did not name it."""
     path = source.path
     frame = read_rows(path, notes)
     if frame.empty and source.is_given:
         raise DatasetError(f"{path} has a header and no people. Fill it in, or leave it out.")
-    frame = _at_site(source, frame).drop_duplicates().reset_index(drop=True)
+    frame = _at_site(source, frame, scanned).drop_duplicates().reset_index(drop=True)
     repeated = frame[PERSON][frame[PERSON].duplicated()]
     session = next((str(name) for name in frame.columns if str(name).lower() == SESSION), "")
     if not session and SESSION_WHERE_REPEATED in frame.columns:
@@ -363,14 +374,25 @@ def _alike_but_for_capitals(tables: Sequence[PeopleTable]) -> dict[str, str]:
 
 
 def match_ids(there: Sequence[str], people: Collection[str]) -> dict[str, str]:
-    """Name people of a table as the scans do where zeros, capitals or signs differ, if exactly one fits."""
+    """Name people of a table as the scans do where zeros, capitals or signs differ, if exactly one fits.
+
+    Of ``sub-SITE+01`` the site is compared by its capitals alone; a label with another sign in the place of the plus is
+    met last.
+    """
+
+    def at_site(name: str, signs: str = r"(?!)") -> str:
+        site, plus, label = name.removeprefix("sub-").rpartition("+")
+        return site.casefold() + plus + re.sub(signs, "", without_zeros(label))
+
+    def without_signs(name: str) -> str:
+        return re.sub(r"[\W_]", "", without_zeros(name))
+
     names: dict[str, str] = {}
-    for key in (without_zeros, lambda name: re.sub(r"[^\w+]|_", "", without_zeros(name))):
+    for key in (at_site, partial(at_site, signs=r"[\W_]"), without_signs):
         taken, counts = {*there, *names.values()}, (Counter(map(key, people)), Counter(map(key, there)))
         scanned = {key(name): name for name in people if name not in taken and key(name)}
-        for name in (
-            person for person in there if person not in people and person not in names and key(person) in scanned
-        ):
+        left = (name for name in there if name not in people and name not in names and key(name) in scanned)
+        for name in (name for name in left if key is not without_signs or "+" not in name):
             if all(count[key(name)] == 1 for count in counts):
                 names[name] = scanned[key(name)]
     return names

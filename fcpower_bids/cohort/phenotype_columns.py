@@ -111,8 +111,10 @@ def _fault_of(column: pd.Series, of_all: pd.Series, role: str) -> str:
     """Why a column cannot be a target, a part of a composite or a covariate; empty where it can."""
     column, mostly, word = _facts_of(column)
     name, known, counts = column.name, column.dropna(), column.value_counts()
-    if word and len({level.casefold() for level in map(str, counts.index)}) < len(counts):  # in capitals alone
-        spellings = ", ".join(sorted(map(str, counts.index)))
+    levels = [str(level) for level in counts.index]
+    folded = [level.casefold() for level in levels]
+    if word and (alike := [level for level in sorted(levels) if folded.count(level.casefold()) > 1]):
+        spellings = ", ".join(alike)
         return f"The column '{name}' writes one level in several ways ({spellings}); use one of them."
     if known.empty:
         stranger = of_all.first_valid_index()
@@ -123,7 +125,8 @@ def _fault_of(column: pd.Series, of_all: pd.Series, role: str) -> str:
     if role != COVARIATE and word and (role == PART or len(counts) > 2):
         allowed = "numbers" if role == PART else "numbers or text of two levels"
         return f"The target '{name}' is not numeric: {word} Only {allowed} can be used."
-    if role == TARGET and len(counts) == 2 and counts.iloc[-1] == 1 and counts.iloc[0] > 2:
+    is_code = not word and counts.index[-1] in CODES  # of which the next sentence speaks
+    if role == TARGET and len(counts) == 2 and counts.iloc[-1] == 1 and counts.iloc[0] > 2 and not is_code:
         person = column.index[column == counts.index[-1]][0]
         return (
             f"The target '{name}' has two values, and {person} alone has one of them ({column[person]}). "
@@ -159,7 +162,8 @@ def _default_targets(
     targets, rows, empty = list[str](), list[Exclusion](), list[str]()
     for name in (default for default in phenotypes.defaults if default not in taken):
         numbers, mostly, word = _facts_of(frame[name])
-        fault = phenotypes.conflicts.get(name) or _fault_of(frame[name], phenotypes.frame[name], TARGET)
+        fault = phenotypes.conflicts.get(name) or (mostly and word and f"It has words among its numbers: {word}")
+        fault = fault or _fault_of(frame[name], phenotypes.frame[name], TARGET)
         if not mostly or (not word and frame[name].dtype != np.float64):  # text, or the numbers of identifiers
             continue
         if not fault:

@@ -236,7 +236,9 @@ def decide(gathered: Selected, path: Path | None, site: str = "") -> Selected:
         by_person.setdefault(scan.participant, []).append(scan)
     decisions = [decision for decision in read_decisions(path) if decision.decision == REJECT]
     people = [person_at(decision.wanted["sub"], site) for decision in decisions]
-    names = match_ids(list(dict.fromkeys(people)), by_person)
+    asked = list(dict.fromkeys(people))
+    names = match_ids(asked, {scan.participant for scan in gathered.connectomes})
+    names |= match_ids([person for person in asked if person not in names], by_person)
     rejected, absent = dict[Connectome, str](), list[Exclusion]()
     for decision, person in zip(decisions, people, strict=True):  # a spreadsheet turns ``0012`` into ``12``
         person = names.get(person, person)

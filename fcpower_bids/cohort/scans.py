@@ -439,7 +439,8 @@ def read_parcel_facts(output_dir: Path, connectome: Connectome, parcels: Sequenc
         placed = {*"xyz"} <= set(table.columns) and not table["x"].isna().all()
         return ParcelFacts(networks, table[list("xyz")].to_numpy(dtype=float) if placed else None)
     except (KeyError, ValueError) as error:
-        reason = fault.partition(":")[0] if fault else f"cannot be used ({error})"
+        known = f"has no column {error}" if isinstance(error, KeyError) else f"cannot be used ({error})"
+        reason = fault.partition(":")[0] if fault else known
         raise DatasetError(
             f"The atlas table {path} {reason}. Remove it and run the participant level again."
         ) from error

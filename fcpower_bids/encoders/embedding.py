@@ -88,7 +88,7 @@ class SeriesEncoder:
                     f"A series must be volumes by {len(parcel_names)} named parcels, not of the shape {array.shape}."
                 )
             vectors.append(self._embed_one(array, time, columns, read))
-        return np.stack(vectors)
+        return np.stack(vectors) if vectors else np.empty((0, self.card.d), dtype=np.float32)
 
     def _embed_one(self, series: NDArray[Any], time: float, columns: NDArray[np.intp], read: Read) -> Array:
         """Mean over windows that follow each other, which are the whole recording where it is one sequence: (d,)."""

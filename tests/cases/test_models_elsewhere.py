@@ -71,7 +71,7 @@ def test_the_runs_of_a_scan_are_predicted_as_one(kind, tmp_path):
         weights = sum(len(series) - 1 for series in runs)
         edges.append((whole.T @ whole / weights)[np.triu_indices(6, 1)])
         assert done.loc[who, "minutes"] == pytest.approx(sum(map(len, runs)) * 2 / 60)
-    wanted = predict_from_arrays(arrays, np.array(edges)).predicted[:, 0]
+    wanted = predict_from_arrays(arrays, np.array(edges))[0][:, 0]
     assert done["prediction"].to_numpy() == pytest.approx(wanted, abs=1e-9)
     assert facts["NumberOfScans"] == len(PEOPLE)
 
