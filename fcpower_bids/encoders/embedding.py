@@ -79,6 +79,8 @@ class SeriesEncoder:
         """Embed recordings, repetition time in seconds: (n, d). Raises RecordingError, UsageError."""
         if read not in ("sequence", "windows"):
             raise UsageError(f"There is no read called '{read}'. Choose from: sequence, windows.")
+        if not len(series):
+            raise UsageError("There is no recording to embed.")
         columns = self.columns(parcel_names)
         times = np.broadcast_to(np.asarray(repetition_time, np.float64), len(series))
         vectors = []
@@ -88,7 +90,7 @@ class SeriesEncoder:
                     f"A series must be volumes by {len(parcel_names)} named parcels, not of the shape {array.shape}."
                 )
             vectors.append(self._embed_one(array, time, columns, read))
-        return np.stack(vectors) if vectors else np.empty((0, self.card.d), dtype=np.float32)
+        return np.stack(vectors)
 
     def _embed_one(self, series: NDArray[Any], time: float, columns: NDArray[np.intp], read: Read) -> Array:
         """Mean over windows that follow each other, which are the whole recording where it is one sequence: (d,)."""
