@@ -17,7 +17,6 @@ from fcpower_bids.analyses.scan_parts import equalise_scans
 from fcpower_bids.analyses.targets import join_families, labels_of
 from fcpower_bids.cli.parser import settings_of
 from fcpower_bids.cohort.assembly import load_cohort as assemble
-from fcpower_bids.cohort.inclusion import site_in
 from fcpower_bids.cohort.people import load_phenotypes
 from fcpower_bids.cohort.phenotype_columns import name_columns
 from fcpower_bids.core import ALPHA_STAR
@@ -25,8 +24,8 @@ from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome import spectral_power
 from fcpower_bids.elsewhere.imports import bring_sources
 from fcpower_bids.errors import DatasetError, Unfit, UsageError
-from fcpower_bids.inputs.roots import SITE, output_folders
-from fcpower_bids.records import Cohort
+from fcpower_bids.inputs.roots import output_folders
+from fcpower_bids.records import SITE, Cohort, site_in
 from fcpower_bids.settings import Settings
 
 PERSON, SCAN = "person", "scan"

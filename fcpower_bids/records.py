@@ -26,6 +26,16 @@ def join(entities: Entities) -> str:
     return "_".join(f"{key}-{value}" for key, value in entities)
 
 
+SITE = "site"
+"""The column of the sites where several output folders are read."""
+
+
+def site_in(person: str) -> str | None:
+    """Return the site that the name of a person has; None where there is one output folder."""
+    site, plus, _ = person.removeprefix("sub-").partition("+")
+    return site if plus else None
+
+
 class Named:
     """What is called by its entities."""
 

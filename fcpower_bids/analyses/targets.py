@@ -12,7 +12,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.features import scans_by_person, scans_without_features
-from fcpower_bids.cohort.inclusion import site_in
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.data_checks import group_share
 from fcpower_bids.core.targets import (
@@ -23,8 +22,8 @@ from fcpower_bids.core.targets import (
     residual_target,
 )
 from fcpower_bids.errors import NotInCohort, Unfit
-from fcpower_bids.inputs.roots import SITE as OF_FOLDERS
-from fcpower_bids.records import Cohort
+from fcpower_bids.records import SITE as OF_FOLDERS
+from fcpower_bids.records import Cohort, site_in
 from fcpower_bids.settings import Group
 from fcpower_bids.settings.options import HOLD_OUT, PERMUTE
 

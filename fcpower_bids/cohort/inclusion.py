@@ -47,12 +47,6 @@ def person_at(person: str, site: str) -> str:
     return f"sub-{site}+{label}" if site else f"sub-{label}"
 
 
-def site_in(person: str) -> str | None:
-    """Return the site that the name of a person has, as of `person_at`; None where there is one output folder."""
-    site, plus, _ = person.removeprefix("sub-").partition("+")
-    return site if plus else None
-
-
 COUNTED = RECORDING, PERSON, PARCEL, VALUE, TARGET = "recording", "person", "parcel", "value", "target"
 NOT_DONE = (EXCLUDED, FAILED, RUNNING)
 NOWHERE = Path()

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.cohort.inclusion import CODE, NO_SESSION, VALUE, Exclusion, name_some, person_at, site_in
+from fcpower_bids.cohort.inclusion import CODE, NO_SESSION, VALUE, Exclusion, name_some, person_at
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.inputs.roots import SITE, output_folders, people_tables
+from fcpower_bids.inputs.roots import output_folders, people_tables
 from fcpower_bids.outputs.tables import read_json
-from fcpower_bids.records import label_order
+from fcpower_bids.records import SITE, label_order, site_in
 from fcpower_bids.schema import MISSING, is_table, read_spreadsheet
 from fcpower_bids.settings import Settings
 

@@ -22,8 +22,6 @@ from fcpower_bids.settings import Settings
 OWN = "fcpower_bids"
 PREPROCESSED = re.compile(r"fmriprep\d*|nibabies")
 """Names of derivatives that are read at participant level."""
-SITE = "site"
-"""The column of the sites where several output folders are read."""
 OWN_FOLDER = (
     "{} is an output folder of fcpower_bids: give it as the output folder, after BIDS_DIR, or as a site of the group "
     "level, -d SITE={}."

@@ -29,7 +29,7 @@ from fcpower_bids.encoders import embedding_label, open_encoder
 from fcpower_bids.errors import DatasetError, Incomplete, NotInCohort, RecordingError, Unfit, UsageError
 from fcpower_bids.imaging.atlas_files import declared_atlases
 from fcpower_bids.inputs.discover import label_remedy
-from fcpower_bids.inputs.roots import SITE, check_input_folder, output_folders
+from fcpower_bids.inputs.roots import check_input_folder, output_folders
 from fcpower_bids.notebook import open_cohort
 from fcpower_bids.outputs.group import (
     CHECK,
@@ -47,7 +47,7 @@ from fcpower_bids.outputs.status import (
     write_status_table,
 )
 from fcpower_bids.parallel import executing, say
-from fcpower_bids.records import Cohort, Table, join
+from fcpower_bids.records import SITE, Cohort, Table, join
 from fcpower_bids.resources import memory_limit
 from fcpower_bids.settings import Method, Settings
 from fcpower_bids.settings.options import PERMUTE
