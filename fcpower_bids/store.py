@@ -124,7 +124,7 @@ def _number(error: Exception) -> int | None:
 
 def explain_refusal(error: Exception) -> str | None:
     """Sentence for a disk that takes nothing more and for a place that is closed; None for any other error."""
-    if not isinstance(error, OSError):
+    if not isinstance(error, OSError) or error.errno not in (*NO_ROOM, *CLOSED):
         return None
     place = Path(os.fsdecode(error.filename or ""))
     unfinished = TEMPORARY.fullmatch(place.name)
@@ -133,7 +133,7 @@ def explain_refusal(error: Exception) -> str | None:
         remedy = "choose a folder that can be written" if error.errno == errno.EROFS else "make room"
         where = f" to {place}" if error.filename else ""
         return f"{error.strerror} while writing{where}: {remedy}, and run the same command again."
-    if error.errno not in CLOSED or not error.filename:
+    if not error.filename:
         return None
     if unfinished:
         return f"{place.parent} is closed to you, so {place.name} cannot be written. Open it, or choose another folder."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -178,8 +179,9 @@ def predict_scans(
     name = path.name.removesuffix("_model")
     target = output_dir / "group" / "predicted" / f"{name}.tsv"
     sidecar = target.with_suffix(".json")
-    if sidecar.is_file() and read_json(sidecar).get("Salt") != facts["Salt"]:
-        notes.append(f"{target.name} of another model is replaced: rename the folder of one model to keep both.")
+    with suppress(DatasetError):  # of a damaged one nothing is lost
+        if sidecar.is_file() and read_json(sidecar).get("Salt") != facts["Salt"]:
+            notes.append(f"{target.name} of another model is replaced: rename the folder of one model to keep both.")
     about = {key: value for key, value in facts.items() if key not in HIDDEN}
     coverage = _judge_coverage(frame, facts, people[KNOWN])
     write_table(target, frame, PREDICTED)

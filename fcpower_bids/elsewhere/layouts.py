@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from io import StringIO
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +21,6 @@ from fcpower_bids.inputs.sources import drop
 from fcpower_bids.outputs.dataset import order_entities, parse_name
 from fcpower_bids.outputs.tables import program_names, read_json
 from fcpower_bids.records import Entities, Named
-from fcpower_bids.schema import read_spreadsheet
 
 Read = tuple[NDArray[np.float64], tuple[str, ...]]
 """Values, and the names of the columns; no names where the file has none."""
@@ -291,11 +292,12 @@ def _stated(content: Mapping[str, Any], layout: Mapping[str, Any]) -> dict[str, 
 
 
 def _measured(path: Path, layout: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the one row of a table with motion says; None of a table with another number of rows."""
-    sheet = read_spreadsheet(path)
-    if len(sheet.rows) != 1:
+    """What the one row of a table with motion says; None of a table with another number of rows, as of no row yet."""
+    text = path.read_text(encoding="utf-8-sig", errors="replace").replace("\0", "")
+    rows = list(csv.DictReader(StringIO(text, newline=""), delimiter="," if path.suffix == ".csv" else "\t"))
+    if len(rows) != 1:
         return None
-    row = dict(zip(sheet.names, map(number_of, sheet.rows[0]), strict=True))
+    row = {key: number_of(cell) for key, cell in rows[0].items() if isinstance(cell, str)}
     asked = {fact: keys for fact, keys in layout["quality"].items() if fact != "pattern"}
     named = {fact: next((row[key] for key in keys if key in row), math.nan) for fact, keys in asked.items()}
     return {fact: value for fact, value in named.items() if math.isfinite(value)}

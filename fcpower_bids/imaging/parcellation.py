@@ -371,8 +371,11 @@ def align_grayordinates(bold: Path, axis: Any, atlas: Atlas) -> tuple[np.ndarray
 def read_parcellated(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
     """Read a parcellated CIFTI file. Returns values (T, P). Raises RecordingError."""
     image, values = streaming.read_image(path)
-    axes = [image.header.get_axis(number) for number in range(image.ndim)] if hasattr(image, "nifti_header") else [None]
-    if not isinstance(axes[-1], ParcelsAxis):
+    try:
+        axes = [image.header.get_axis(number) for number in range(image.ndim if hasattr(image, "nifti_header") else 0)]
+    except (AttributeError, KeyError, ValueError) as error:
+        raise RecordingError(f"{path} is damaged ({error}): fetch or copy it again.") from error
+    if not axes or not isinstance(axes[-1], ParcelsAxis):
         raise RecordingError(f"{path} is not parcellated. Give a ptseries or pconn file.")
     return values.astype(np.float64), tuple(str(name) for name in axes[-1].name)
 

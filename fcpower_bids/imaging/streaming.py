@@ -133,7 +133,7 @@ def read_image(path: Path, what: str = "", refuse: type[FcPowerError] = Recordin
     try:
         if (fault := content_fault(path, image)) is None:
             return image, np.asanyarray(image.dataobj)
-    except DAMAGED as error:
+    except DAMAGED + (AttributeError, KeyError) as error:  # noqa: RUF005  # GIFTI has no volume
         fault = f"is truncated or damaged ({error})"
     raise refuse(f"{what}{path} {fault}: fetch or copy it again.")
 

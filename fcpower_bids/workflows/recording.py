@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import yaml
 from nipype import Function, IdentityInterface, Merge, Node, Workflow, config, logging
@@ -261,7 +262,7 @@ def _run_job(arguments: Any) -> None:
 
 def run_on_cluster(calls: Iterable[tuple[Any, ...]], runner: PluginBase, work: Path, debug: bool) -> list[str]:
     """Make every recording a job of a plugin, and wait for all; none is left."""
-    workflow = Workflow(name="jobs", base_dir=str(work))
+    workflow = Workflow(name=f"jobs_{uuid4().hex[:8]}", base_dir=str(work))  # another run may be at work beside this
     for given in calls:
         job = Function(["arguments"], [], _run_job, ["from typing import Any"])
         job.inputs.arguments = given
