@@ -302,6 +302,9 @@ def read_configuration(path: Path) -> tuple[dict[str, Any], list[str]]:
     return _convert_all({key: value for key, value in content.items() if key.replace("-", "_") not in PLACES}, path)
 
 
+IN_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path"}
+
+
 def _convert_all(content: Mapping[str, Any], whose: object = None) -> tuple[dict[str, Any], list[str]]:
     """Give values by the names of options the types of these; return what is wrong with them too.
 
@@ -328,7 +331,7 @@ def _convert_all(content: Mapping[str, Any], whose: object = None) -> tuple[dict
                 continue
             others = f" nor one of {', '.join(ways)}" if name == ALPHA else ""
             said = f"{whose} has {key} = {value!r}, which" if whose else " ".join([option.flag, *map(str, items)])
-            errors.append(f"{said} is not a {option.kind.__name__}{others}.")
+            errors.append(f"{said} is not {IN_WORDS[option.kind]}{others}.")
         else:
             values[name] = made if option.is_list else made[0]
     return values, errors

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -76,13 +76,18 @@ class FinishedAnalyses:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.key, self.question, self._entries = "", dict[str, Any](), dict[str, Any]()
-        with suppress(DatasetError, TypeError, AttributeError, ValueError, KeyError):
-            # not there, or damaged: every analysis runs again
+        try:
             content = read_json(folder / NAME)
-            question, entries = dict(content["question"]), content["analyses"].items()
-            sound = {name: entry for name, entry in entries if all(map(is_inner, entry["files"].keys()))}
-            self.key, self.question, self._entries = str(content["key"]), question, sound
+        except DatasetError:  # not there, or damaged: every analysis runs again
+            content = {}
+        question, entries = content.get("question"), content.get("analyses")
+        self.key = str(content.get("key", ""))
+        self.question: dict[str, Any] = question if isinstance(question, dict) else {}
+        self._entries: dict[str, Any] = {}
+        for name, entry in entries.items() if isinstance(entries, dict) else ():
+            files = entry.get("files") if isinstance(entry, dict) else None
+            if isinstance(files, dict) and all(map(is_inner, files)):
+                self._entries[name] = entry
 
     @property
     def names(self) -> list[str]:
