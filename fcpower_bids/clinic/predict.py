@@ -370,7 +370,7 @@ def say_predictions(predictions: Predictions, say: Callable[[str], None]) -> Non
     for (scan, note), *others in group_alike(noted, itemgetter(1)):
         say(f"{f'{1 + len(others)} scans, the first is ' * bool(others)}{scan}: {note}")
     done = int((frame["state"] == DONE).sum())
-    for sentence in say_trust(facts):
+    for sentence in say_trust(facts)[-1:]:  # what the scan adds is in the first line
         say(sentence)
     if coverage := predictions.coverage:
         known = f"{coverage['Known']} scans with a known {facts['Target']}"

@@ -23,10 +23,17 @@ ACQUISITION_KEYS = frozenset({"sub", "ses", "task", "acq", "ce", "dir", "run"})
 def choose_connectomes(connectomes: Sequence[Connectome], settings: Settings) -> tuple[list[Connectome], list[str]]:
     """Choose the connectomes that the user wants, each acquisition once. Raises DatasetError."""
     kept, notes = asked_for(connectomes, settings)
-    names = sorted({connectome.atlas_name for connectome in kept})
-    default = {name for spec in settings.method.atlas for name in match_atlases(spec, names)}
+    there = sorted({connectome.atlas_name for connectome in connectomes})
+    default = [name for spec in settings.method.atlas for name in match_atlases(spec, there)]
     if len(default) == 1:
-        kept, names = [connectome for connectome in kept if connectome.atlas_name in default], list(default)
+        chosen = [connectome for connectome in kept if connectome.atlas_name in default]
+        if kept and not chosen:
+            raise DatasetError(
+                f"{settings.output_dir} has no such FC of {default[0]}, only of "
+                f"{_count(f'{connectome.atlas_name} in {connectome.space}' for connectome in kept)}. Name these."
+            )
+        kept = chosen
+    names = sorted({connectome.atlas_name for connectome in kept})
     if len(names) == 1 < len({connectome.atlas_name for connectome in connectomes}):
         notes.append(f"Of several atlases the cohort uses {names[0]} (--atlas).")
     for what, option, labels in (

@@ -140,12 +140,13 @@ class Connectome:
 
     def beside(self, output: Output) -> Path:
         """Return where another output of this recording and atlas is."""
-        return path_of(self.root, self.entities, () if output is QUALITY else self.atlas, output)
+        path = path_of(self.root, self.entities, () if output is QUALITY else self.atlas, output)
+        return self.path.with_name(path.name)  # its folder may have been renamed
 
     def embedding(self, label: str) -> Path:
         """Return where an embedding of this recording is."""
         output = Output("embedding", (("desc", label),))
-        return path_of(self.root, self.entities, dict(self.embeddings)[label], output)
+        return self.path.with_name(path_of(self.root, self.entities, dict(self.embeddings)[label], output).name)
 
     def is_embedding_outdated(self, label: str) -> bool:
         """Whether an embedding is of a series that was cleaned otherwise than the FC of its atlas is now."""

@@ -87,6 +87,7 @@ def filter_series(
     `band` in Hz, None or 0 for no limit. Raises ValueError.
     """
     series, kept = np.asarray(series, dtype=np.float64), np.asarray(kept, dtype=bool)
+    check_band(repetition_time, *band)
     high_pass, low_pass = band
     if not series.shape[1] or not (high_pass or low_pass):
         alone = series[kept]
@@ -179,7 +180,6 @@ def clean_series(
     are in Hz, None for no limit, the repetition time in seconds (Lindquist et al. 2019; Power et al. 2014).
     """
     series, design, kept = _checked(series, confounds, kept)
-    check_band(repetition_time, high_pass, low_pass)
     band = (high_pass, low_pass)
     covered = np.isfinite(series[kept]).all(axis=0)
     filtered = filter_series(series[:, covered], kept, repetition_time, band, order, padding)
