@@ -356,7 +356,10 @@ def transform_features(
         raise Unfit("This needs the series of every scan, which this cohort does not have.")
     (n, n_edges), n_parcels = connectivity.shape, (1 + math.isqrt(1 + 8 * connectivity.shape[1])) // 2
     rows = np.zeros((n, n_edges + n_parcels * transform.diagonal), precision(connectivity.shape))
-    for unit, scans in enumerate(track(connectivity.groups, transform.name, settings)):
+    units = (
+        track(connectivity.groups, f"{transform.name} of the series", settings) if of_series else connectivity.groups
+    )
+    for unit, scans in enumerate(units):
         if of_series is None:
             inputs = [connectivity.connectome(unit)]
         else:

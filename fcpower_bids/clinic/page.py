@@ -148,7 +148,7 @@ def say_added(skill: Mapping[str, Any]) -> list[str]:
     """A sentence where the connectome adds nothing to what is known without a scan; none where that was not tested."""
     if skill.get("Adds") is not False:
         return []
-    return [f"To what is known anyway the connectome adds nothing that was shown: {skill['Beside']}."]
+    return [f"Beside what is known anyway: {skill['Beside']}."]
 
 
 def say_trust(facts: Mapping[str, Any]) -> list[str]:

@@ -164,7 +164,8 @@ def _default_targets(
         numbers, mostly, word = _facts_of(frame[name])
         fault = phenotypes.conflicts.get(name) or (mostly and word and f"It has words among its numbers: {word}")
         fault = fault or _fault_of(frame[name], phenotypes.frame[name], TARGET)
-        if not mostly or (not word and frame[name].dtype != np.float64):  # text, or the numbers of identifiers
+        is_text = not mostly or (not word and frame[name].dtype != np.float64)  # or has the numbers of identifiers
+        if is_text and name not in phenotypes.conflicts:
             continue
         if not fault:
             targets.append(name)
