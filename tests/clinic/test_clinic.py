@@ -362,7 +362,7 @@ def test_what_is_known_without_a_scan_is_set_beside_the_model(tmp_path, capsys):
     assert say_added(skill) == []
     beside = "sex alone 0.20, with the connectome 0.21; the connectome adds nothing that was shown (p = 0.400)"
     (said,) = say_added({"Beside": beside, "Adds": False})
-    assert f"adds nothing that was shown: {beside}" in said
+    assert f"Beside what is known anyway: {beside}" in said
 
 
 def test_an_error_above_that_of_the_guess_is_no_skill_whatever_the_test_found():
