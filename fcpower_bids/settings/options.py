@@ -155,7 +155,7 @@ class Method:
         """
         fields = [field for field in dataclasses.fields(self) if field.metadata["section"] in METHOD_SECTIONS]
         chosen = {field.name: plain_value(getattr(self, field.name)) for field in fields}
-        chosen["atlas"] = [re.sub(r"[^:+]*/", "", name) for name in self.atlas]  # of FILE:TABLE and FILE+FILE, too
+        chosen["atlas"] = [re.sub(r"[^:+]*/", "", str(name)) for name in self.atlas]  # of FILE:TABLE and FILE+FILE, too
         chosen["strategy"] = self.cleaning()["strategy"]
         del chosen["atlas_dir"]
         return hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()[:8]
