@@ -6,8 +6,6 @@ import ast
 import errno
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -86,38 +84,6 @@ def test_nobody_else_writes():
     found = {str(path.relative_to(PACKAGE)): calls(path) for path in modules}
     assert {name: used for name, used in found.items() if used and name not in ALLOWED} == {}
     assert found["store.py"] >= {"replace", "write_text", "write_bytes"}
-
-
-HOLD = """
-import sys, time
-from pathlib import Path
-from fcpower_bids.store import lock
-with lock(Path(sys.argv[1])):
-    print("held", flush=True)
-    time.sleep(600)
-"""
-
-
-@pytest.fixture
-def held(tmp_path):
-    """A lock that another process holds, and that process."""
-    path = tmp_path / "locks" / "a"
-    process = subprocess.Popen([sys.executable, "-c", HOLD, path], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "held\n"
-    yield path, process
-    process.kill()
-    process.communicate()
-
-
-def test_one_of_two_gets_it_and_a_killed_holder_lets_go(held):
-    path, process = held
-    with lock(path, wait=False) as is_free:
-        assert not is_free
-    process.kill()
-    process.wait()
-    with lock(path, wait=False) as is_free:
-        assert is_free
-    assert not path.parent.exists()
 
 
 def test_a_shared_file_is_written_once(tmp_path):
