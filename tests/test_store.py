@@ -25,20 +25,6 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_failure_while_writing_leaves_the_old_file_and_nothing_else(tmp_path):
-    path = store.write_text(tmp_path / "x.tsv", "old\n")
-
-    def write_and_fail():
-        with store.atomic(path) as temporary:
-            temporary.write_text("half")
-            raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        write_and_fail()
-    assert path.read_text() == "old\n"
-    assert names(tmp_path) == ["x.tsv"]
-
-
 def test_bytes_are_on_the_disk_before_they_have_their_name(tmp_path, monkeypatch):
     events = []
     monkeypatch.setattr(os, "fsync", lambda handle: events.append(os.readlink(f"/proc/self/fd/{handle}")))
