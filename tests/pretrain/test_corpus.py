@@ -9,8 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +29,7 @@ from fcpower_bids.store import beside
 from tests.pretrain.conftest import NAMES, as_sources, made_recordings
 from tests.pretrain.outputs import HERE, PACKED, in_child, plant_outputs, read_log, run_pretrain, write_public
 from tests.referee import power_edges
+from tests.running import is_alive, wait_for
 
 
 def packed_table(folder) -> pd.DataFrame:
@@ -350,21 +349,6 @@ def test_a_dataset_that_gets_a_doi_is_not_packed_twice_and_another_in_its_place_
     assert list(packed.values()) == [30, 8, 6]
 
 
-def is_running(process: int) -> bool:
-    """Whether a process is there, and not merely its entry that nobody has asked for."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def until(what: Callable[[], bool], seconds: float) -> bool:
-    ended = time.monotonic() + seconds
-    while not (true := what()) and time.monotonic() < ended:
-        time.sleep(0.05)
-    return true
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_processes_that_pack_end_with_the_one_that_waits_for_them(tmp_path, number):
     code = (
@@ -374,12 +358,12 @@ def test_processes_that_pack_end_with_the_one_that_waits_for_them(tmp_path, numb
     tests = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}  # its processes import them too
     parent = subprocess.Popen([sys.executable, "-c", code, tmp_path], env=tests)
     try:
-        assert until(lambda: len([name for name in os.listdir(tmp_path) if name.isdigit()]) == 2, 120)
+        wait_for(lambda: sum(map(str.isdigit, os.listdir(tmp_path))) == 2, "the work of two processes")
     finally:
         parent.send_signal(number)
     assert parent.wait(60) == -number
     workers = [int(name) for name in os.listdir(tmp_path) if name.isdigit()]
-    assert until(lambda: not any(map(is_running, workers)), 60)
+    wait_for(lambda: not any(map(is_alive, workers)), "the end of the workers")
 
 
 ASKED = {"License": "CC0", "DatasetDOI": "doi:10.5281/zenodo.12", "HowToAcknowledge": "Cite\n\tAuthor |  2026"}
