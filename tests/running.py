@@ -8,7 +8,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,6 +102,22 @@ def contents(folder: Path, *without: str) -> dict[str, bytes]:
 def run_group(bids_dir: Path, output: Path, *options: object) -> int:
     """Run the group level in this process."""
     return main([str(bids_dir), str(output), "group", *map(str, options)])
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process is there, and not merely its entry that nobody has asked for."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_for(condition: Callable[[], object], what: str) -> None:
+    """Wait until something is so; it fails where that takes too long."""
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < until, f"{what} did not happen within {PATIENCE} s"
+        time.sleep(0.02)
 
 
 def run_by_spreadsheet(folder: Path) -> list[str]:

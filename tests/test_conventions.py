@@ -112,6 +112,6 @@ def test_the_head_can_be_as_large_as_its_mask(dataset, tmp_path):
     steps = np.abs(np.diff(motion, axis=0))
     outliers = pd.read_csv(found.file("sub-01", OUTLIERS), sep="\t", na_values="n/a")
     expected = steps[:, :3].sum(axis=1) + radius * steps[:, 3:].sum(axis=1)
-    np.testing.assert_allclose(outliers["framewise_displacement"][1:], expected, rtol=1e-6)
+    np.testing.assert_allclose(outliers["framewise_displacement"], [np.nan, *expected], rtol=1e-6)
     about = json.loads(found.file("sub-01", OUTLIERS.replace("tsv", "json")).read_text())
     assert about["HeadRadiusMillimetres"] == pytest.approx(radius, abs=1e-3)

@@ -20,6 +20,7 @@ from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.status import file_state
 from tests.planting.damages import Files, damage_people
 from tests.running import run_app
+from tests.test_bad_input import rewritten
 
 VOLUMES = 160
 SOUND = 3
@@ -72,15 +73,7 @@ def of_another(files):
     shutil.copy(source, files.table)
 
 
-def header(offset, content):
-    """Other bytes in the header."""
-
-    def damage(files):
-        inflated = bytearray(gzip.decompress(files.bold.read_bytes()))
-        inflated[offset : offset + len(content)] = content
-        files.bold.write_bytes(gzip.compress(inflated))
-
-    return damage
+other_type = rewritten(lambda content: content.__setitem__(slice(70, 72), b"\x08\0"), "bold")
 
 
 def slower(files):
@@ -102,7 +95,7 @@ DAMAGE: dict[str, tuple[Callable[[Files], object], str, str]] = {
     "a huge voxel": (voxels(parcel, 33, 3e38, 1), DONE, f"{STRAY}1 (counted from 0: 33)"),
     "a dark parcel": (voxels(parcel, SECOND_HALF, 0), DONE, LOST),
     "shuffled": (voxels(copy, SHUFFLED, np.s_[:]), EXCLUDED, OTHER),
-    "data type": (header(70, b"\x08\0"), DONE, "times as bright as its table says"),
+    "data type": (other_type, DONE, "times as bright as its table says"),
     "foreign table": (of_another, EXCLUDED, OTHER),
     "shifted table": (later, EXCLUDED, "1 volumes later: it is shifted"),
     "parameters without motion": (

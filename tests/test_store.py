@@ -6,8 +6,6 @@ import ast
 import errno
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -25,20 +23,6 @@ PACKAGE = Path(store.__file__).parent
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-def test_a_failure_while_writing_leaves_the_old_file_and_nothing_else(tmp_path):
-    path = store.write_text(tmp_path / "x.tsv", "old\n")
-
-    def write_and_fail():
-        with store.atomic(path) as temporary:
-            temporary.write_text("half")
-            raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        write_and_fail()
-    assert path.read_text() == "old\n"
-    assert names(tmp_path) == ["x.tsv"]
 
 
 def test_bytes_are_on_the_disk_before_they_have_their_name(tmp_path, monkeypatch):
@@ -86,38 +70,6 @@ def test_nobody_else_writes():
     found = {str(path.relative_to(PACKAGE)): calls(path) for path in modules}
     assert {name: used for name, used in found.items() if used and name not in ALLOWED} == {}
     assert found["store.py"] >= {"replace", "write_text", "write_bytes"}
-
-
-HOLD = """
-import sys, time
-from pathlib import Path
-from fcpower_bids.store import lock
-with lock(Path(sys.argv[1])):
-    print("held", flush=True)
-    time.sleep(600)
-"""
-
-
-@pytest.fixture
-def held(tmp_path):
-    """A lock that another process holds, and that process."""
-    path = tmp_path / "locks" / "a"
-    process = subprocess.Popen([sys.executable, "-c", HOLD, path], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "held\n"
-    yield path, process
-    process.kill()
-    process.communicate()
-
-
-def test_one_of_two_gets_it_and_a_killed_holder_lets_go(held):
-    path, process = held
-    with lock(path, wait=False) as is_free:
-        assert not is_free
-    process.kill()
-    process.wait()
-    with lock(path, wait=False) as is_free:
-        assert is_free
-    assert not path.parent.exists()
 
 
 def test_a_shared_file_is_written_once(tmp_path):

@@ -201,18 +201,12 @@ def test_a_program_is_known_by_each_of_its_spellings(spelling):
     assert parse_settings([*BASE, *sources]).inputs.derivatives == tuple(sources[1:])
 
 
-def test_the_command_line_wins_over_the_file(tmp_path):
-    path = tmp_path / "c.toml"
-    path.write_text('alpha = "0.5"\nlow-pass = 0.1\n')
-    chosen = parse_settings([*BASE, "-c", str(path), "--alpha", "0.2"])
-    assert (chosen.method.alpha, chosen.method.low_pass) == (0.2, 0.1)
-
-
 @pytest.mark.parametrize(
     ("line", "arguments", "expected"),
     [
         ('alpha = "nested"', [], (ALPHA_STAR, "nested")),
-        ('alpha_selection = "nested"', ["--alpha", "0.5"], (0.5, None)),
+        ('alpha-selection = "nested"', ["--alpha", "0.5"], (0.5, None)),
+        ('alpha-selection = "nested"', [], (ALPHA_STAR, "nested")),
         ('alpha = "nested"', ["--alpha", "0.5"], (0.5, None)),
         ("alpha = 0.5", ["--alpha", "grid"], (0.5, "grid")),
     ],

@@ -31,12 +31,7 @@ from fcpower_bids.outputs.dataset import QUALITY
 from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, Status, status_path, write_status
 from fcpower_bids.settings import Group, Settings
 from tests.planting.participant_outputs import ATLAS, add_embedding, add_output, other_atlas, recording, series_of
-
-
-def put(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return path
+from tests.planting.trees import put
 
 
 def load(root: Path, people=("sub-01", "sub-02"), sessions=("n/a",), **choices):

@@ -13,7 +13,6 @@ from fcpower_bids.core.data_checks import (
     repeated_extremes,
 )
 from fcpower_bids.core.plausibility import (
-    find_copies,
     find_stray,
     gain_step,
     times_of_cosines,
@@ -105,17 +104,10 @@ def test_sound_series_are_not_accused(kind):
             assert gain_step(series, np.arange(len(series)) >= 2)[0] < 0.05
 
 
-def test_copies_are_found_wherever_they_are_and_the_first_is_kept():
-    series = draw(0)
-    series[[50, 51, 120]] = series[20] + 1e-9
-    assert np.flatnonzero(find_copies(series)).tolist() == [50, 51, 120]
-    assert find_copies(np.ones((5, 3))).tolist() == [False, True, True, True, True]
-
-
 def test_each_fault_is_of_its_kind():
     series = draw(1)
     series[30] = 0.0
-    series[31] = series[10]
+    series[[31, 32]] = series[10] + 1e-9
     series[40, 5] *= 3
     series[60] *= 1.5
     series[80:, 7] = 0.1 * series[80:, 7]
@@ -124,7 +116,7 @@ def test_each_fault_is_of_its_kind():
     farthest[90] = 1e7
     found = find_stray(series, farthest)
     assert np.flatnonzero(found.empty).tolist() == [30]
-    assert np.flatnonzero(found.copied).tolist() == [31]
+    assert np.flatnonzero(found.copied).tolist() == [31, 32]
     assert np.flatnonzero(found.stray).tolist() == [40, 60, 90]
     assert np.flatnonzero(found.parcels).tolist() == [7, 8]
 

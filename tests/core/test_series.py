@@ -16,7 +16,6 @@ from fcpower_bids.core.series import (
     filter_degrees_of_freedom,
     filter_motion,
     filter_series,
-    framewise_displacement,
     interpolate_censored,
     power_spectrum,
     regress_confounds,
@@ -84,13 +83,6 @@ def test_the_filter_is_the_published_one(kind, stop, order, repetition_time):
     data = slow + 0.1 * np.sin(2 * np.pi * 0.28 * np.arange(300) * repetition_time)[:, None]
     ours = filter_motion(data, repetition_time, kind, stop, order)
     np.testing.assert_allclose(ours, published(data, repetition_time, kind, *stop, order), atol=1e-12)
-
-
-def test_displacement_is_the_sum_of_shifts_and_arcs():
-    steps = np.zeros((3, 6))
-    steps[1], steps[2] = [0.1, 0, 0, 0, 0, 0.02], [0.1, -0.3, 0, 0.01, 0, 0.02]
-    np.testing.assert_allclose(framewise_displacement(steps), [np.nan, 0.1 + 50 * 0.02, 0.3 + 50 * 0.01])
-    np.testing.assert_allclose(framewise_displacement(steps, 35.0)[1:], [0.1 + 35 * 0.02, 0.3 + 35 * 0.01])
 
 
 def sines(*frequencies):

@@ -6,7 +6,6 @@ import warnings
 
 import numpy as np
 import pytest
-from scipy.linalg import fractional_matrix_power
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -53,27 +52,6 @@ def test_regression_against_kernel_ridge():
     expected = ridge(together, np.vstack([y, y[:5]]), np.arange(30), np.arange(30, 35), 0.7, intercept=False)
     np.testing.assert_allclose(model.fit(x, y).predict(new), expected, rtol=0, atol=1e-11)
     np.testing.assert_allclose(model.fit(x, y[:, 0]).predict(new), expected[:, 0], rtol=0, atol=1e-11)
-
-
-def test_series_and_matrices_give_the_same():
-    rng = np.random.default_rng(4)
-    series = [rng.standard_normal((40 + 5 * i, 9)) for i in range(4)]
-    matrices = np.stack([np.corrcoef(one.T) for one in series])
-    expected = SpectralPower().fit_transform(matrices)
-    np.testing.assert_allclose(SpectralPower(input="series").fit_transform(series), expected, rtol=0, atol=1e-12)
-    whole = SpectralPower(output="matrices", input="series").fit_transform(series)
-    np.testing.assert_allclose(whole, [fractional_matrix_power(c, 0.35) for c in matrices], rtol=0, atol=1e-9)
-
-
-def test_nilearns_connectivity_goes_in():
-    from nilearn.connectome import ConnectivityMeasure
-    from sklearn.covariance import EmpiricalCovariance
-
-    series = [np.random.default_rng(seed).standard_normal((60, 8)) for seed in range(5)]
-    measure = ConnectivityMeasure(EmpiricalCovariance(), kind="correlation", standardize="zscore_sample")
-    raised = make_pipeline(measure, SpectralPower(output="matrices")).fit_transform(series)
-    expected = [fractional_matrix_power(np.corrcoef(one.T), 0.35) for one in series]
-    np.testing.assert_allclose(raised, expected, rtol=0, atol=1e-9)
 
 
 def test_features_have_names_and_become_a_table_once_fitted(cohort):

@@ -188,17 +188,11 @@ def test_named_derivatives_win(raw, tmp_path):
     assert derivative_root(settings(raw, derivatives=(str(second),))) == ("fmriprep", second)
 
 
-def test_raw_data_alone_are_not_enough(tmp_path):
-    raw = describe(tmp_path / "raw", "raw")
-    with pytest.raises(DatasetError, match="has no fMRIPrep derivatives"):
-        derivative_root(settings(raw))
-
-
-def test_description_is_needed(tmp_path):
-    root = tmp_path / "bare"
-    (root / "sub-01").mkdir(parents=True)
-    with pytest.raises(DatasetError, match=r"no dataset_description.json"):
-        derivative_root(settings(root))
+def test_raw_data_alone_are_not_enough_and_a_description_is_needed(tmp_path):
+    (tmp_path / "bare" / "sub-01").mkdir(parents=True)
+    for root, words in ((describe(tmp_path / "raw", "raw"), "fMRIPrep"), (tmp_path / "bare", "no dataset_description")):
+        with pytest.raises(DatasetError, match=words):
+            derivative_root(settings(root))
 
 
 def test_raw_datasets_around_the_derivatives(raw, tmp_path):

@@ -41,28 +41,19 @@ def read(name, root=ROOT):
         ("sub-01_task-rest_desc-confounds_timeseries.tsv", "confounds", "sub-01_task-rest"),
         ("sub-01_task-rest_desc-confounds_regressors.tsv", "confounds", "sub-01_task-rest"),
         ("sub-01_dir-AP_task-rest_lab-b_desc-preproc_bold.nii.gz", "bold", "sub-01_task-rest_dir-AP_lab-b"),
+        ("sub-01_task-rest_bold.nii.gz", None, ""),
+        ("sub-01_task-rest_space-X_boldref.nii.gz", None, ""),
+        ("sub-01_task-rest_space-X_desc-smoothAROMAnonaggr_bold.nii.gz", None, ""),
+        ("sub-01_task-rest_bold_space-X_preproc.nii.gz", None, ""),
+        ("sub-01_task-rest_space-fsLR_desc-denoised_bold.dtseries.nii", None, ""),
+        ("sub-01_task-rest_desc-preproc_bold.json", None, ""),
+        ("task-rest_desc-preproc_bold.nii.gz", None, ""),
+        ("notes_timeseries.tsv", None, ""),
     ],
 )
-def test_names_of_all_versions_of_fmriprep(name, kind, entities):
+def test_names_of_all_versions_of_fmriprep_are_taken_and_others_are_not(name, kind, entities):
     source = read(name)
-    assert (source.kind, source.name) == (kind, entities)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "sub-01_task-rest_bold.nii.gz",
-        "sub-01_task-rest_space-X_boldref.nii.gz",
-        "sub-01_task-rest_space-X_desc-smoothAROMAnonaggr_bold.nii.gz",
-        "sub-01_task-rest_bold_space-X_preproc.nii.gz",
-        "sub-01_task-rest_space-fsLR_desc-denoised_bold.dtseries.nii",
-        "sub-01_task-rest_desc-preproc_bold.json",
-        "task-rest_desc-preproc_bold.nii.gz",
-        "notes_timeseries.tsv",
-    ],
-)
-def test_other_files_are_not_taken(name):
-    assert read(name) is None
+    assert (source and (source.kind, source.name)) == (kind and (kind, entities))
 
 
 KEYS = st.sampled_from([key for key in ENTITY_ORDER if key not in ("sub", "desc")] + ["lab", "zz"])
@@ -92,38 +83,28 @@ def series(root):
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "applies"),
     [
-        "bold.json",
-        "task-rest_bold.json",
-        "task-rest_run-1_space-X_desc-preproc_bold.json",
-        "sub-01/sub-01_task-rest_bold.json",
-        "sub-01/ses-a/sub-01_ses-a_bold.json",
-        "sub-01/ses-a/func/sub-01_ses-a_task-rest_run-1_space-X_desc-preproc_bold.json",
-        "../../task-rest_bold.json",
-        "../../sub-01/ses-a/func/sub-01_ses-a_task-rest_run-1_bold.json",
+        ("bold.json", True),
+        ("task-rest_bold.json", True),
+        ("task-rest_run-1_space-X_desc-preproc_bold.json", True),
+        ("sub-01/sub-01_task-rest_bold.json", True),
+        ("sub-01/ses-a/sub-01_ses-a_bold.json", True),
+        ("sub-01/ses-a/func/sub-01_ses-a_task-rest_run-1_space-X_desc-preproc_bold.json", True),
+        ("../../task-rest_bold.json", True),
+        ("../../sub-01/ses-a/func/sub-01_ses-a_task-rest_run-1_bold.json", True),
+        ("task-nback_bold.json", False),
+        ("task-rest_run-2_bold.json", False),
+        ("task-rest_events.json", False),
+        ("sub-01/sub-01_task-rest_space-Y_bold.json", False),
+        ("sub-02/sub-02_task-rest_bold.json", False),
+        ("sub-01/ses-a/func/sub-01_ses-a_task-rest_run-1_desc-confounds_timeseries.json", False),
     ],
 )
-def test_json_files_are_inherited_from_every_level(root, name):
-    path = put(root / name, {"RepetitionTime": 1.5})
-    ((source, value),) = Sidecars((root.parents[1],)).stated(series(root), "RepetitionTime").items()
-    assert (value, source.resolve()) == (1.5, path.resolve())
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "task-nback_bold.json",
-        "task-rest_run-2_bold.json",
-        "task-rest_events.json",
-        "sub-01/sub-01_task-rest_space-Y_bold.json",
-        "sub-02/sub-02_task-rest_bold.json",
-        "sub-01/ses-a/func/sub-01_ses-a_task-rest_run-1_desc-confounds_timeseries.json",
-    ],
-)
-def test_json_files_of_others_do_not_apply(root, name):
-    put(root / name, {"RepetitionTime": 1.5})
-    assert Sidecars((root.parents[1],)).stated(series(root), "RepetitionTime") == {}
+def test_json_files_are_inherited_from_every_level_and_those_of_others_do_not_apply(root, name, applies):
+    path = put(root / name, {"RepetitionTime": 1.5}).resolve()
+    stated = Sidecars((root.parents[1],)).stated(series(root), "RepetitionTime")
+    assert {source.resolve(): value for source, value in stated.items()} == ({path: 1.5} if applies else {})
 
 
 def test_the_nearest_and_most_specific_file_wins_and_null_says_nothing(root):

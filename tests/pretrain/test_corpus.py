@@ -9,8 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -21,17 +19,17 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from fcpower_bids.core.connectome import pearson_connectivity, spectral_power
 from fcpower_bids.encoders import CORPUS_ID
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.pretrain import corpus as public_corpus
 from fcpower_bids.pretrain import packing as preparation
-from fcpower_bids.pretrain.corpus import open_pack, teacher_kernel, teacher_vector_and_rank
+from fcpower_bids.pretrain.corpus import open_pack, teacher_kernel
 from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.store import beside
 from tests.pretrain.conftest import NAMES, as_sources, made_recordings
 from tests.pretrain.outputs import HERE, PACKED, in_child, plant_outputs, read_log, run_pretrain, write_public
 from tests.referee import power_edges
+from tests.running import is_alive, wait_for
 
 
 def packed_table(folder) -> pd.DataFrame:
@@ -234,19 +232,6 @@ def test_families_are_those_of_the_tables_that_are_named_too(tmp_path, tables, p
         assert packed["family"].tolist() == [houses[person] for person in people]
 
 
-def test_kernel_of_real_recordings(shared):
-    """Both ways of decomposing agree on band-passed scans (rank about 130 of 400)."""
-    stored = np.load(shared / "data" / "stages" / "timeseries.npz")
-    x = stored["sub-001_ses-1"][:, :400].astype(np.float64)
-    vector, rank = teacher_vector_and_rank(x, 0.35)
-    assert 125 <= rank <= 140
-    assert abs(vector.mean()) < 1e-15
-    assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-12)
-    matrix = spectral_power(pearson_connectivity(x), 0.35)
-    edges = matrix[np.triu_indices(400, 1)]
-    assert np.corrcoef(vector, edges)[0, 1] == pytest.approx(1, abs=1e-9)
-
-
 def test_bad_recordings_are_left_out_and_listed_and_the_umask_says_who_may_read(tmp_path, caplog):
     recordings = made_recordings()
     recordings[2][1][:, 4] = 7.0
@@ -364,21 +349,6 @@ def test_a_dataset_that_gets_a_doi_is_not_packed_twice_and_another_in_its_place_
     assert list(packed.values()) == [30, 8, 6]
 
 
-def is_running(process: int) -> bool:
-    """Whether a process is there, and not merely its entry that nobody has asked for."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def until(what: Callable[[], bool], seconds: float) -> bool:
-    ended = time.monotonic() + seconds
-    while not (true := what()) and time.monotonic() < ended:
-        time.sleep(0.05)
-    return true
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_processes_that_pack_end_with_the_one_that_waits_for_them(tmp_path, number):
     code = (
@@ -388,12 +358,12 @@ def test_processes_that_pack_end_with_the_one_that_waits_for_them(tmp_path, numb
     tests = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}  # its processes import them too
     parent = subprocess.Popen([sys.executable, "-c", code, tmp_path], env=tests)
     try:
-        assert until(lambda: len([name for name in os.listdir(tmp_path) if name.isdigit()]) == 2, 120)
+        wait_for(lambda: sum(map(str.isdigit, os.listdir(tmp_path))) == 2, "the work of two processes")
     finally:
         parent.send_signal(number)
     assert parent.wait(60) == -number
     workers = [int(name) for name in os.listdir(tmp_path) if name.isdigit()]
-    assert until(lambda: not any(map(is_running, workers)), 60)
+    wait_for(lambda: not any(map(is_alive, workers)), "the end of the workers")
 
 
 ASKED = {"License": "CC0", "DatasetDOI": "doi:10.5281/zenodo.12", "HowToAcknowledge": "Cite\n\tAuthor |  2026"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 
 from fcpower_bids.outputs.status import read_status
 from fcpower_bids.store import TEMPORARY
-from tests.running import LINKS, PATIENCE, Finished, contents, run_app, start_app
+from tests.running import LINKS, PATIENCE, Finished, contents, is_alive, run_app, start_app, wait_for
 
 ATLAS = ("--atlas", "builtin")
 VICTIM = "sub-02_ses-a_task-rest_run-1_space-MNI152NLin2009cAsym_res-2"
@@ -81,15 +80,6 @@ def files_of(found: Finished) -> dict[str, bytes]:
     return contents(found.output, "logs", "work", LINKS)
 
 
-def wait_for(condition, what: str):
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        if condition():
-            return
-        time.sleep(0.02)
-    pytest.fail(f"{what} did not happen within {PATIENCE} s")
-
-
 def wait_for_the_victim(output: Path) -> None:
     """Until its first step begins."""
     begun = ("running", "parcellate")
@@ -145,13 +135,6 @@ def test_kill_9_ends_the_workers_and_loses_nothing_that_was_finished(exact_demo,
     assert {path: after[path] for path in before} == before
     assert files_of(again) == files_of(whole)
     assert set(again.states().values()) == {"done"}
-
-
-def is_alive(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def times_of(output: Path) -> dict[Path, int]:

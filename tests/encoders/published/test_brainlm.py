@@ -13,7 +13,6 @@ from fcpower_bids.encoders.published.masked import (
     BrainLMEncoder,
     BrainLMSize,
     CohortStatistics,
-    image_rows,
 )
 from fcpower_bids.errors import UsageError
 from tests.encoders.published.references import (
@@ -116,14 +115,6 @@ def test_embedding_equals_the_slow_reference_whatever_the_order_of_columns(files
     encoder = load(files, parcel_names=NAMES)
     np.testing.assert_allclose(encoder.embed([series], NAMES, 0.72), [expected], atol=1e-5)
     np.testing.assert_allclose(encoder.embed([series[:, ::-1]], NAMES[::-1], 0.8), [expected], atol=1e-5)
-
-
-def test_rows_are_sorted_by_y_and_ties_keep_their_order(files, coordinates):
-    rows = image_rows(files / "A424_Coordinates.dat")
-    y = coordinates[rows, 2]
-    assert (np.diff(y) >= 0).all()
-    assert (np.diff(rows)[np.diff(y) == 0] > 0).all()
-    assert (np.diff(y) == 0).sum() > 300
 
 
 def test_without_the_statistics_of_a_cohort_nothing_is_embedded(files, tmp_path):
