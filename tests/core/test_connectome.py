@@ -11,6 +11,8 @@ from scipy import linalg
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.connectome import (
     ParcelError,
+    covered_parcels,
+    covered_series,
     decompose_range,
     eigendecompose,
     matrix_log,
@@ -45,6 +47,18 @@ def test_agrees_with_numpy_and_with_the_reference(golden):
     for series, expected in zip(golden["timeseries"], golden["corr"], strict=True):
         np.testing.assert_allclose(pearson_connectivity(series), expected, atol=1e-14)
         np.testing.assert_allclose(pearson_connectivity(series), np.corrcoef(series.T), atol=1e-14)
+
+
+def test_uncovered_parcels_are_missing_and_touch_nobody():
+    series = draw_series()
+    holed = series.copy()
+    holed[:, [1, 4]] = np.nan
+    connectivity = pearson_connectivity(holed)
+    kept = [0, 2, 3, 5]
+    np.testing.assert_allclose(connectivity[np.ix_(kept, kept)], pearson_connectivity(series[:, kept]), atol=1e-15)
+    assert np.isnan(connectivity[[1, 4]]).all()
+    assert np.isnan(connectivity[:, [1, 4]]).all()
+    assert covered_parcels(connectivity).tolist() == covered_series(holed).tolist()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

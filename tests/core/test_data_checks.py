@@ -13,6 +13,7 @@ from fcpower_bids.core.data_checks import (
     repeated_extremes,
 )
 from fcpower_bids.core.plausibility import (
+    find_copies,
     find_stray,
     gain_step,
     times_of_cosines,
@@ -119,6 +120,7 @@ def test_each_fault_is_of_its_kind():
     assert np.flatnonzero(found.copied).tolist() == [31, 32]
     assert np.flatnonzero(found.stray).tolist() == [40, 60, 90]
     assert np.flatnonzero(found.parcels).tolist() == [7, 8]
+    assert find_copies(np.ones((5, 3))).tolist() == [False, True, True, True, True]
 
 
 @pytest.mark.parametrize("size", [-0.06, 0.3])

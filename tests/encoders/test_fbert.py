@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import huggingface_hub
@@ -218,6 +220,11 @@ def test_a_file_states_what_the_configuration_does_not(checkpoint, recordings):
     file.write_text(json.dumps({"num_attention_heads": 2}))
     with pytest.raises(CheckpointError, match="state heads differently; leave out what the model states itself"):
         load_encoder("fbert", checkpoint)
+
+
+def test_names_and_errors_are_known_without_torch():
+    code = "import sys, fcpower_bids.encoders.checkpoints; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_name_with_a_size_takes_that_size_only(checkpoint, tmp_path):

@@ -190,7 +190,7 @@ def test_named_derivatives_win(raw, tmp_path):
 
 def test_raw_data_alone_are_not_enough_and_a_description_is_needed(tmp_path):
     (tmp_path / "bare" / "sub-01").mkdir(parents=True)
-    for root, words in ((describe(tmp_path / "raw", "raw"), "fMRIPrep"), (tmp_path / "bare", "no dataset_description")):
+    for root, words in ((describe(tmp_path / "raw", "raw"), "has no fMRIPrep"), (tmp_path / "bare", "_description")):
         with pytest.raises(DatasetError, match=words):
             derivative_root(settings(root))
 

@@ -19,11 +19,12 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
+from fcpower_bids.core.connectome import pearson_connectivity, spectral_power
 from fcpower_bids.encoders import CORPUS_ID
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.pretrain import corpus as public_corpus
 from fcpower_bids.pretrain import packing as preparation
-from fcpower_bids.pretrain.corpus import open_pack, teacher_kernel
+from fcpower_bids.pretrain.corpus import open_pack, teacher_kernel, teacher_vector_and_rank
 from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.store import beside
 from tests.pretrain.conftest import NAMES, as_sources, made_recordings
@@ -230,6 +231,19 @@ def test_families_are_those_of_the_tables_that_are_named_too(tmp_path, tables, p
         packed = packed_table(tmp_path)
         people = "sub-" + packed["subject"].astype(str).str.zfill(2)
         assert packed["family"].tolist() == [houses[person] for person in people]
+
+
+def test_kernel_of_real_recordings(shared):
+    """Both ways of decomposing agree on band-passed scans (rank about 130 of 400)."""
+    stored = np.load(shared / "data" / "stages" / "timeseries.npz")
+    x = stored["sub-001_ses-1"][:, :400].astype(np.float64)
+    vector, rank = teacher_vector_and_rank(x, 0.35)
+    assert 125 <= rank <= 140
+    assert abs(vector.mean()) < 1e-15
+    assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-12)
+    matrix = spectral_power(pearson_connectivity(x), 0.35)
+    edges = matrix[np.triu_indices(400, 1)]
+    assert np.corrcoef(vector, edges)[0, 1] == pytest.approx(1, abs=1e-9)
 
 
 def test_bad_recordings_are_left_out_and_listed_and_the_umask_says_who_may_read(tmp_path, caplog):

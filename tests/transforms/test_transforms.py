@@ -229,6 +229,12 @@ def test_agrees_with_pyriemann(golden, reference, name, tolerance):
     np.testing.assert_allclose(weighted, expected, rtol=0, atol=tolerance)
 
 
+def test_new_recordings_do_not_move_the_reference():
+    connectomes = draw_connectomes()
+    transform = Tangent().fit(connectomes[:3])
+    np.testing.assert_array_equal(transform.transform(connectomes)[3:], transform.transform(connectomes[3:]))
+
+
 def test_parcel_that_one_misses_is_left_out_for_all():
     connectomes = draw_connectomes()
     connectomes[1, 2] = connectomes[1, :, 2] = np.nan
