@@ -76,6 +76,21 @@ def test_the_runs_of_a_scan_are_predicted_as_one(kind, tmp_path):
     assert facts["NumberOfScans"] == len(PEOPLE)
 
 
+@pytest.mark.parametrize("others", [("rest", "nback"), ("nback", "nback"), ("rest", "rest")])
+def test_a_model_of_one_task_takes_runs_of_that_task_alone_where_there_are_any(others, tmp_path):
+    assert group(cohort(tmp_path / "train"), "--targets", "score", "--save-models").code == 0
+    (model,) = models(tmp_path / "train")
+    with_second_runs(cohort(tmp_path / "new"), task=others)
+    assert group(tmp_path / "new", "--task-id", *set(others), "--analyses", "check", quick=QUICK).code == 0
+    assert run("predict", model, tmp_path / "new" / "out").code == (4 if others == ("rest", "nback") else 0)
+    rows = table(tmp_path / "new" / "out" / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv")
+    done, refused = rows[rows["state"] == "predicted"], rows[rows["state"] == "refused"]
+    assert len(done) == len(PEOPLE)
+    assert done["differences"].str.contains("task nback, the model's rest").all() == (others[0] == "nback")
+    assert done["minutes"].astype(float).unique().tolist() == [4.0 if others == ("rest", "nback") else 8.0]
+    assert refused["scan"].str.contains("task-nback").tolist() == [True] * len(refused)
+
+
 def test_models_that_are_not_made_and_predictions_that_are_replaced_are_named(tmp_path):
     cohort(tmp_path)
     wanted = ("--targets", "score", "--save-models")

@@ -57,6 +57,7 @@ def test_an_atlas_and_a_strategy_are_known_by_name_and_content_wherever_they_lie
             shutil.copy(image.with_name(image.name.replace(".nii.gz", ending)), tmp_path / place / f"mine_dseg{ending}")
         (tmp_path / place / "mine.yml").write_text(f"methods: x.\ncolumns: [{column}]\n")
         given = ("--atlas", tmp_path / place / "mine_dseg.nii.gz", "--strategy", tmp_path / place / "mine.yml")
+        given += ("--atlas-dir", tmp_path / place)
         return run_app(tmp_path / "in", tmp_path / "out", *given, "--min-time", "0", "--nprocs", "1")
 
     first, moved, other = finish("one", "csf"), finish("two", "csf"), finish("three", "global_signal")
