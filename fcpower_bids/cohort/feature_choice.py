@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from pathlib import Path
+from itertools import chain
 from typing import Any
 
 from fcpower_bids.cohort.inclusion import Connectome
 from fcpower_bids.cohort.recordings import cleaning_choices, describe_choices, digest_choices
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.imaging.atlas_files import BUILTIN, ENTITIES, EXTENSIONS, declared_atlases, parse_name
+from fcpower_bids.imaging.atlas_files import EXTENSIONS, entities_in, split_parts
 from fcpower_bids.inputs.discover import FILE_KEYS, Filter, apply_filters, note_unmatched, read_filters
 from fcpower_bids.inputs.sources import Source, values_of
 from fcpower_bids.records import is_in_space, join
@@ -73,14 +73,17 @@ def asked_for(connectomes: Sequence[Connectome], settings: Settings) -> tuple[li
     passing = {source.path for source in apply_filters(sources, conditions)}
     kept = [connectome for connectome in connectomes if connectome.path in passing]
     names = {connectome.atlas_name for connectome in kept}
+    unmet: list[str] = []
     if settings.method.atlas != Method.atlas:
-        names = {name for spec in settings.method.atlas for name in match_atlases(spec, sorted(names))}
+        matches = {spec: match_atlases(spec, sorted(names)) for spec in settings.method.atlas}
+        names, unmet = set(chain(*matches.values())), [spec for spec, those in matches.items() if not those]
     chosen = [connectome for connectome in kept if connectome.atlas_name in names]
     if asked := settings.inputs.space:  # with its modifiers, such as res-2
         chosen = [scan for scan in chosen if any(is_in_space(scan.labels, space) for space in asked)]
-    if kept and not chosen:
+    if kept and (unmet or not chosen):
         there = _count(f"{connectome.atlas_name} in {connectome.space}" for connectome in kept)
-        raise DatasetError(f"{settings.output_dir} has no FC of this --atlas and --space, only of {there}. Name these.")
+        asked = f"--atlas {unmet[0]}" if unmet else "this --atlas and --space"
+        raise DatasetError(f"{settings.output_dir} has no FC of {asked}, only of {there}. Name these.")
     return chosen, note_unmatched(sources, conditions)
 
 
@@ -101,13 +104,13 @@ def _conditions(settings: Settings) -> list[Filter]:
 
 
 def match_atlases(spec: str, names: Sequence[str]) -> list[str]:
-    """Which written atlases a specification means: that of this name, declared or of the outputs, or of this file."""
-    declared, path = declared_atlases().get(spec), Path(spec.partition(":")[0])
-    entities = ENTITIES if spec in BUILTIN else declared.entities if declared else ()
-    exact = {spec, f"atlas-{spec}", join(entities)}
-    if path.name.endswith(EXTENSIONS):
-        exact.add(join(parse_name(path).entities))
-    return [name for name in names if name in exact]
+    """Which written atlases a specification means: those of this name, or else those that a selector or parts allow."""
+    meant = entities_in(spec)
+    if exact := [name for name in names if name in (spec, f"atlas-{spec}", join(meant))]:
+        return exact
+    if len(split_parts(spec)) == 1 and spec.partition(":")[0].endswith(EXTENSIONS):
+        return []
+    return [name for name in names if meant and set(meant) <= {chunk.partition("-")[::2] for chunk in name.split("_")}]
 
 
 def check_alike(connectomes: Sequence[Connectome]) -> list[str]:

@@ -43,11 +43,13 @@ from fcpower_bids.imaging.atlas_files import (
     encode_table,
     find_files,
     make_table,
+    merged_entities,
     parse_name,
     parse_selector,
     pick_file,
     prefetch_files,
     read_atlas_table,
+    split_parts,
     table_beside,
     templateflow_atlas,
 )
@@ -140,11 +142,8 @@ def merge_atlases(parts: Sequence[Atlas], cache: Path, entities: Entities | None
         start += part.n_parcels
     columns = ([value for part in parts for value in getattr(part, name)] for name in AtlasTable._fields[1:])
     table = make_table(range(1, start + 1), *columns, origin=parts[0].image)
-    if entities is None:  # ``TianS3`` and ``Schaefer2018 7n 400`` become ``TianS3Schaefer2018 7n 450``
-        values = [dict(part.entities) for part in parts]
-        segs = "".join(dict.fromkeys(chunks["seg"] for chunks in values if "seg" in chunks))
-        named = {"atlas": "".join(chunks["atlas"] for chunks in values), "seg": segs, "scale": str(start)}
-        entities = tuple((key, value) for key, value in named.items() if value)
+    if entities is None:
+        entities = (*merged_entities([dict(part.entities) for part in parts]), ("scale", str(start)))
     if merged.ndim == 3:
         stored = nib.Nifti1Image(merged.astype(np.int16 if merged.max() < 2**15 else np.int32), home)
         content, extension = gzip.compress(stored.to_bytes(), mtime=0), ".nii.gz"
@@ -188,9 +187,9 @@ def prefetch_atlases(specs: Sequence[str], spaces: Sequence[str], folder: Path) 
 def _queries(spec: str) -> list[tuple[dict[str, str], tuple[str, ...]]]:
     """Return the TemplateFlow queries in a specification, each with the spaces it is known in (none: any)."""
     declared = declared_atlases().get(spec)
-    if "+" in spec or (declared and declared.parts):
-        parts = spec.split("+") if "+" in spec else declared.parts if declared else ()
-        return [query for part in parts for query in _queries(part.strip())]
+    parts = declared.parts if declared and declared.parts else split_parts(spec)
+    if len(parts) > 1:
+        return [query for part in parts for query in _queries(part)]
     if spec.lower().startswith(TEMPLATEFLOW):
         return [(parse_selector(spec[len(TEMPLATEFLOW) :]), ())]
     if spec in BUILTIN:
@@ -225,8 +224,8 @@ class _Search:
         # ``FILE:TSV`` and ``FOLDER:SELECTOR``; a path that exists with its colon is left whole
         head, colon, qualifier = spec.rpartition(":") if not whole.exists() else ("", "", "")
         target = Path(head).expanduser().absolute() if colon else whole
-        if "+" in spec and not target.exists():
-            return self.merge([part.strip() for part in spec.split("+")])
+        if len(parts := split_parts(spec)) > 1:
+            return self.merge(parts)
         if spec in BUILTIN:
             if self.cifti:
                 raise UsageError(

@@ -150,8 +150,8 @@ class _ParcelSums:
     """The sparse (P, V) operator that adds voxels up to parcels, the atlases one below the other.
 
     All its entries are 1, so a compressed row is a gather and ``add.reduceat``: as fast as SciPy's product, without
-    its import, which costs as much as inflating thirty volumes. The gather is left out where voxels come parcel by
-    parcel, as those of the first atlas do. Within a parcel they are added in the order of the file, always.
+    its import, which costs as much as inflating thirty volumes. The gather is left out where the voxels of an atlas
+    stand parcel by parcel, as those of the first do. Within a parcel they are added in the order of the file, always.
     """
 
     def __init__(self, voxels: np.ndarray, members: Sequence[tuple[np.ndarray, int]]) -> None:
@@ -165,7 +165,8 @@ class _ParcelSums:
             start += n_parcels
             if len(rows):
                 whole = bool((np.diff(columns) == 1).all())
-                self.parts.append((slice(outside, None) if whole else columns, rows, starts))
+                block = slice(columns[0], columns[-1] + 1)
+                self.parts.append((block if whole else columns, rows, starts))
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
         sums = np.zeros(self.n_parcels)

@@ -356,10 +356,14 @@ def test_one_atlas_needs_no_choice_and_several_do(tmp_path):
     add(tmp_path, "sub-01", atlas=other_atlas())
     with pytest.raises(DatasetError, match=r"several atlases: atlas-Other_scale-6 \(1 rec.*--atlas"):
         choose(tmp_path)
-    for spec in ("atlas-Toy_scale-6", "Toy_scale-6", "some/atlas-Toy_scale-6_dseg.nii.gz"):
+    for spec in ("atlas-Toy_scale-6", "Toy_scale-6", "some/atlas-Toy_scale-6_dseg.nii.gz", "some/folder:Toy", "Toy"):
         chosen, notes = choose(tmp_path, atlas=(spec,))
         assert chosen == ["sub-01_task-rest", "sub-02_task-rest"]
         assert "atlas-Toy_scale-6" in notes[0]
+    with pytest.raises(
+        DatasetError, match=r"no FC of --atlas Schaefer400, only of atlas-Other_scale-6 in .* Name these"
+    ):
+        choose(tmp_path, atlas=("Toy", "Schaefer400"))
 
 
 def test_several_tasks_or_spaces_need_a_choice_and_two_versions_of_an_acquisition_are_not_runs(tmp_path):

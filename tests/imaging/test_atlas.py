@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from nibabel.cifti2 import BrainModelAxis
 from nilearn.datasets import load_mni152_brain_mask, load_mni152_wm_template, struct
 
+from fcpower_bids.cohort.feature_choice import match_atlases
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.imaging import atlas as builtin
 from fcpower_bids.imaging import atlas_files
@@ -42,6 +43,7 @@ from fcpower_bids.imaging.atlas_files import (
     unique_names,
 )
 from fcpower_bids.imaging.labels import IMAGE, template_tissue
+from fcpower_bids.records import join
 from scripts.make_builtin import encode_image, parcellate_grey_matter
 from tests.planting.surfaces import cortex, labels_of, save_dlabel
 
@@ -342,6 +344,29 @@ def test_merging_keeps_order_and_never_overwrites(tmp_path):
         stream.read()
         assert stream.mtime == 0, "no time in it: an array job writes the same file"
     assert read_atlas_table(atlas.image.with_name(atlas.image.name.replace(".nii.gz", ".tsv"))).names == atlas.names
+
+
+def test_selectors_and_tables_stand_anywhere_in_a_merge_and_their_outputs_are_known_by_the_same_words(tmp_path):
+    plain, table = tmp_path / "own.nii.gz", save_table(tmp_path / "one+two.tsv", [(1, "first")])
+    save_labels(plain, cube(1))
+    for folder in (tmp_path / "dataset", tmp_path / "a+b"):
+        for name, scale in (("Toy", 2), ("Toys", 3)):
+            stem = f"tpl-{SPACE}_atlas-{name}_seg-{scale}n_scale-{scale}_dseg"
+            save_labels(folder / f"{stem}.nii.gz", cube(scale, start=6))
+    toy = f"{tmp_path}/dataset:Toy"
+    names = {
+        f"{plain}": "atlas-own",
+        f"{plain}:{table}": "atlas-own",
+        toy: "atlas-Toy_seg-2n_scale-2",
+        f"{tmp_path}/a+b:seg-3n": "atlas-Toys_seg-3n_scale-3",
+        f"{toy}+{plain}": "atlas-Toyown_seg-2n_scale-3",
+        f"{plain}:{tmp_path}/names.tsv+{toy}": "atlas-ownToy_seg-2n_scale-3",
+        f"{toy}+{tmp_path}/dataset:Toys": "atlas-ToyToys_seg-2n3n_scale-5",
+    }
+    save_table(tmp_path / "names.tsv", [(1, "first")])
+    for spec, name in names.items():
+        assert join(load_atlas(spec, SPACE, cache=tmp_path / "cache").entities) == name
+        assert match_atlases(spec, ["atlas-Other_scale-3", *dict.fromkeys(names.values())]) == [name]
 
 
 def test_merging_across_resolutions_uses_the_larger_grid(tmp_path):

@@ -197,6 +197,19 @@ def test_several_atlases_in_one_pass_equal_each_alone(tmp_path, run, rng, monkey
             np.testing.assert_array_equal(value, expected)
 
 
+@pytest.mark.parametrize("kept", [(1, 2), (2, 3), (3, 4), (2,), (4,)])
+def test_parcels_of_another_atlas_keep_their_voxels_beside_it(tmp_path, run, rng, kept):
+    bold, mask, *_ = run
+    labels = make_labels(rng, n_parcels=4)
+    whole = make_atlas(tmp_path / "whole.nii.gz", labels)
+    part = make_atlas(tmp_path / "part.nii.gz", np.where(np.isin(labels, kept), labels, 0))
+    (alone,) = parcellate(bold, mask, [part])
+    for atlases in ([whole, part], [part, whole], [whole, whole, part]):
+        beside = parcellate(bold, mask, atlases)[atlases.index(part)]
+        np.testing.assert_array_equal(beside.series, alone.series)
+        np.testing.assert_array_equal(beside.coverage, alone.coverage)
+
+
 @settings(deadline=None, derandomize=True, max_examples=25)
 @given(
     zooms=st.tuples(*[st.sampled_from([1.0, 1.7, 2.0, 3.3])] * 3),
