@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
@@ -26,7 +26,7 @@ from fcpower_bids.clinic.page import (
     say_trust,
     write_prediction_pages,
 )
-from fcpower_bids.cohort.feature_choice import differences
+from fcpower_bids.cohort.feature_choice import ACQUISITION_KEYS, differences
 from fcpower_bids.cohort.inclusion import (
     CAUTION,
     NO_SESSION,
@@ -44,6 +44,7 @@ from fcpower_bids.cohort.recordings import describe_nothing_left, selected
 from fcpower_bids.cohort.scans import group_scans, run_weights, tabulate_scans
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome import spectral_power
+from fcpower_bids.core.data_checks import COPIED
 from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.core.probe import predict_from_arrays
 from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError, Unfit
@@ -212,9 +213,10 @@ def _choose(facts: Mapping[str, Any], output_dir: Path) -> tuple[list[list[Conne
     ]
     if not fitting and not rows:
         raise DatasetError(describe_nothing_left((), output_dir))
-    scans: dict[tuple[str, str], list[Connectome]] = {}
-    for connectome in fitting:
-        scans.setdefault((connectome.participant, connectome.session), []).append(connectome)
+    scans: dict[Hashable, list[Connectome]] = {}
+    for connectome in fitting:  # runs of one session and one version of its acquisitions, such as a space
+        version = tuple(pair for pair in connectome.entities if pair[0] not in ACQUISITION_KEYS)
+        scans.setdefault((connectome.participant, connectome.session, version), []).append(connectome)
     for place, runs in scans.items():  # of several tasks those of the model alone make the scan
         known = [run for run in runs if (run.entity("task") or "not stated") in facts["Preprocessing"].get("task", ())]
         scans[place] = known or runs
@@ -246,6 +248,8 @@ def _attempt(runs: Sequence[Connectome], model: FinalModel, output_dir: Path, pe
         try:
             quality = read_quality(run)
             known |= {"sha256": known_digest(run.path), "cautions": quality.cautions}
+            if same := next((other for other in facts if other["sha256"] == known["sha256"]), None):
+                raise RecordingError(f"{COPIED[0].upper()}{COPIED[1:]} {'_'.join(same['parts'])}; only that is used.")
             grave, known["differences"] = differences(run, model.facts["Preprocessing"])
             if grave:
                 raise RecordingError(
@@ -347,9 +351,10 @@ def _judge_coverage(
     rows = rows[known.notna()]
     if rows.empty:
         return {}
-    inside = int(((rows["low"] <= known[rows.index]) & (known[rows.index] <= rows["high"])).sum())
-    chance = float(bdtr(inside, len(rows), facts["Interval"]["NominalCoverage"]))
-    return {"Known": len(rows), "Inside": inside, "Holds": bool(chance >= SIGNIFICANT)}
+    inside = (rows["low"] <= known[rows.index]) & (known[rows.index] <= rows["high"])
+    first = inside[~rows["participant_id"].duplicated()]  # scans of one person are right or wrong together
+    chance = float(bdtr(int(first.sum()), len(first), facts["Interval"]["NominalCoverage"]))
+    return {"Known": len(rows), "Inside": int(inside.sum()), "Holds": bool(chance >= SIGNIFICANT)}
 
 
 # --- What is said ---------------------------------------------------------------------------------------------------

@@ -87,6 +87,9 @@ SESSIONS = "sub-*/sub-*_sessions.tsv"
 NAMED = 8
 """So many columns or sessions are named in a sentence."""
 
+SIGNS = r"(?!(?<=\d)\.\d)[\W_]"
+"""What a label may lack; not the point of a number."""
+
 Scanned = Mapping[str, Sequence[str]]
 """Sessions of the scans of each person that are used, in their order; ``n/a`` of a scan without one."""
 
@@ -168,7 +171,7 @@ def _with_sites(phenotypes: Phenotypes) -> Phenotypes:
     """Add the sites of the people; a column of this name is of scanners, of which two datasets may call two alike."""
     frame, notes = phenotypes.frame, phenotypes.notes
     sites = pd.Series([site_in(str(person)) for person in frame.index], frame.index, dtype=object)
-    if SITE in frame and (frame[SITE].notna() & frame[SITE].ne(sites)).any():
+    if SITE in frame and (frame[SITE].notna() & frame[SITE].astype(str).str.casefold().ne(sites.str.casefold())).any():
         notes += (f"The column '{SITE}' has the name of --derivatives; call that of scanners otherwise.",)
     conflicts = {name: why for name, why in phenotypes.conflicts.items() if name != SITE}
     return replace(phenotypes, frame=frame.assign(**{SITE: sites}), conflicts=conflicts, notes=notes)
@@ -242,17 +245,19 @@ def read_rows(path: Path, notes: list[str] | None = None) -> pd.DataFrame:
     if frame[PERSON].isna().any():
         line = sheet.lines[int(frame[PERSON].isna().to_numpy().argmax())]
         raise DatasetError(f"{path} has no {PERSON} in line {line}. Fill it in, or remove the line.")
-    frame[PERSON] = ["sub-" + re.sub("^sub-", "", str(label), flags=re.IGNORECASE) for label in frame[PERSON]]
+    # a program of tables may have made ``1.0`` of a 1
+    frame[PERSON] = ["sub-" + re.sub(r"(?i)^sub-|(?<=\d)\.0+$", "", str(label)) for label in frame[PERSON]]
     if notes is not None:
         notes += sheet.notes
     return frame
 
 
-def _at_site(source: Source, frame: pd.DataFrame, scanned: Iterable[str]) -> pd.DataFrame:
+def _at_site(source: Source, frame: pd.DataFrame, notes: list[str], scanned: Iterable[str]) -> pd.DataFrame:
     """People as the scans of several sites have them, ``sub-SITE+01``. Raises DatasetError."""
     if source.site is None and frame[PERSON].str.contains("+", regex=False).any():
         return frame  # a column of sites is then that of the scanners
-    if source.site is None and SITE not in frame.columns:
+    column = next((name for name in map(str, frame.columns) if name.casefold() == SITE), "")
+    if source.site is None and not column:
         raise DatasetError(
             f"{source.path} does not say whose people these are, and two sites may have one label. Add a column "
             f"'{SITE}' with the names of --derivatives, or write participant_id as sub-SITE+01."
@@ -260,13 +265,15 @@ def _at_site(source: Source, frame: pd.DataFrame, scanned: Iterable[str]) -> pd.
     if source.site is not None:
         return frame.assign(**{PERSON: [person_at(person, source.site) for person in frame[PERSON]]})
     known = {site.casefold(): site for person in scanned if (site := site_in(person))}
-    sites = frame[SITE].fillna("").astype(str).str.casefold().map(known)
+    sites = frame[column].fillna("").astype(str).str.casefold().map(known)
+    named = ", ".join(map(str, dict.fromkeys(frame[column][sites.isna()].dropna())))
     if sites.isna().all() and known:
-        named = ", ".join(map(str, dict.fromkeys(frame[SITE].dropna())))
         raise DatasetError(
-            f"{source.path} names the sites {named or 'of nobody'} in its column '{SITE}', and --derivatives "
+            f"{source.path} names the sites {named or 'of nobody'} in its column '{column}', and --derivatives "
             f"{', '.join(known.values())}: write those there, or participant_id as sub-SITE+01."
         )
+    if sites.isna().any():
+        notes.append(f"{int(sites.isna().sum())} rows of {source.path} are of no site that is read: {named or 'n/a'}.")
     frame, sites = frame[sites.notna()], sites.dropna()  # rows of other sites are not read
     return frame.assign(**{PERSON: list(map(person_at, frame[PERSON], sites))})
 
@@ -277,7 +284,7 @@ def _read_table(source: Source, notes: list[str], scanned: Iterable[str]) -> Peo
     frame = read_rows(path, notes)
     if frame.empty and source.is_given:
         raise DatasetError(f"{path} has a header and no people. Fill it in, or leave it out.")
-    frame = _at_site(source, frame, scanned).drop_duplicates().reset_index(drop=True)
+    frame = _at_site(source, frame, notes, scanned).drop_duplicates().reset_index(drop=True)
     repeated = frame[PERSON][frame[PERSON].duplicated()]
     session = next((str(name) for name in frame.columns if str(name).lower() == SESSION), "")
     if not session and SESSION_WHERE_REPEATED in frame.columns:
@@ -385,10 +392,10 @@ def match_ids(there: Sequence[str], people: Collection[str]) -> dict[str, str]:
         return site.casefold() + plus + re.sub(signs, "", without_zeros(label))
 
     def without_signs(name: str) -> str:
-        return re.sub(r"[\W_]", "", without_zeros(name))
+        return re.sub(SIGNS, "", without_zeros(name))
 
     names: dict[str, str] = {}
-    for key in (at_site, partial(at_site, signs=r"[\W_]"), without_signs):
+    for key in (at_site, partial(at_site, signs=SIGNS), without_signs):
         taken, counts = {*there, *names.values()}, (Counter(map(key, people)), Counter(map(key, there)))
         scanned = {key(name): name for name in people if name not in taken and key(name)}
         left = (name for name in there if name not in people and name not in names and key(name) in scanned)

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,8 +78,12 @@ def decisions_of(output_dir: Path) -> Path | None:
 
 def read_decisions(path: Path) -> list[Decision]:
     """Read the file. Raises DatasetError."""
-    decisions = []
-    for number, row in enumerate(read_rows(path).fillna("").rename(columns=KEYS).to_dict("records"), start=1):
+    decisions, table = [], read_rows(path).fillna("").rename(columns=KEYS)
+    known = [*KEYS, *ENTITIES, "recording", "decision", "reason", "decided"]
+    for name in map(str, table.columns):  # a column of this kind that is not read would reject more than it names
+        if name not in known and (close := get_close_matches(name.casefold(), known, 1, 0.8)):
+            raise DatasetError(f"{path} has a column '{name}'. Write '{close[0]}', or name remarks otherwise.")
+    for number, row in enumerate(table.to_dict("records"), start=1):
         wanted = {  # a table may have made ``1.0`` of a 1
             key: row[key].removeprefix(f"{key}-").removesuffix(".0") for key in ENTITIES if row.get(key)
         }

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from fcpower_bids.cohort.inclusion import EMBEDDING, NO_SESSION, RECORDING, Connectome, Exclusion, Run, name_some
 from fcpower_bids.core.connectome import covered_parcels
 from fcpower_bids.core.edges import edge_count, rebuild_connectome, vectorise_edges
+from fcpower_bids.core.series import SAME_TIME
 from fcpower_bids.encoders.checkpoints import SEEN, STATE, TRAINED, UNKNOWN
 from fcpower_bids.errors import DatasetError, Unfit, UsageError
 from fcpower_bids.imaging.atlas_files import network_of
@@ -222,7 +223,7 @@ def group_scans(runs: Sequence[Run], rows: list[Exclusion]) -> list[Scan]:
     scans: list[Scan] = []
     for (participant, session), members in groups.items():
         times = sorted({run.quality.repetition_time for run in members if math.isfinite(run.quality.repetition_time)})
-        if len(times) > 1:
+        if times and times[-1] - times[0] > SAME_TIME * times[0]:
             listed = ", ".join(f"{seconds:g} s" for seconds in times)
             reason = f"its runs have the repetition times {listed}; choose with --bids-filter-file"
             rows.append(Exclusion(participant, session, RECORDING, reason))

@@ -196,7 +196,9 @@ def _from_vector(vector: NDArray[np.float64], order: str) -> NDArray[np.float64]
     triangle = np.triu_indices if order == "upper" else np.tril_indices
     rows, columns = triangle(n - 1, 0)  # P (P + 1) / 2 with the diagonal is (P + 1) P / 2 without it
     diagonal = vector[rows == columns]
-    constant = any(bool(same.all()) for same in (np.isclose(diagonal, 1), diagonal == 0, ~np.isfinite(diagonal)))
+    constant = any(
+        bool(same.all()) for same in (np.isclose(diagonal, 1), np.isclose(diagonal, 0), ~np.isfinite(diagonal))
+    )
     if not constant or n == 2:
         rows, columns = triangle(n, 1 if order == "upper" else -1)
     matrix = np.zeros((max(rows.max(), columns.max()) + 1,) * 2)
@@ -212,7 +214,7 @@ def _check_scale(matrix: NDArray[np.float64], scale: str) -> None:
     largest = float(np.nanmax(sizes, initial=0.0))
     if scale == "r" and largest > 1 + ROUNDING:
         raise Unfit(f"it is declared as r but has the value {largest:.3g}: declare it as z (Fisher z)")
-    odd = diagonal[~np.isnan(diagonal) & (diagonal != 0) & ~(np.abs(diagonal - 1) <= ROUNDING)]
+    odd = diagonal[~np.isnan(diagonal) & (np.abs(diagonal) > ROUNDING) & ~(np.abs(diagonal - 1) <= ROUNDING)]
     if scale == "r" and len(odd) and (np.abs(odd) < 1).all():
         raise Unfit(
             f"it has {odd[0]:.3g} on its diagonal, where correlations have 1: a covariance has to be scaled first, and "

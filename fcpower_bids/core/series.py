@@ -20,6 +20,8 @@ LONGEST_SPLINE = 7
 ORDER = 2
 """Order of the Butterworth filter, before its two passes."""
 PADDING = "even"
+SAME_TIME = 1e-3
+"""Largest difference, as a share, of two repetition times that are one: headers are stored in single precision."""
 MIN_SPLINE_VOLUMES = 4
 """A cubic through fewer points than this is not determined."""
 

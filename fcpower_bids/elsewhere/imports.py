@@ -366,4 +366,10 @@ def _series(values: np.ndarray, recording: Offered) -> np.ndarray:
                 "again."
             )
         values = values[~out] if len(out) == len(values) else values
+    steps = np.diff(values, axis=0)
+    if (counts := np.flatnonzero((steps[0] != 0) & np.isclose(steps, steps[0], rtol=1e-6, atol=0).all(axis=0))).size:
+        raise RecordingError(
+            f"Column {counts[0] + 1} of {recording.path} grows by the same step in every row, as an index or times do: "
+            "take it out."
+        )
     return np.where(np.ptp(values, axis=0) == 0, np.nan, values)

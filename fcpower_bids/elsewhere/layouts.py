@@ -57,7 +57,8 @@ def _text(path: Path, key: str) -> Read:
     names: list[str] = []
     if rows and not all(_is_number(cell) for cell in rows[0]):
         names = [cell.lstrip("#").strip('"') for cell in rows.pop(0) if cell != "#"]
-    first = int(bool(rows) and not _is_number(rows[0][0]))  # a column of names, such as "Node"
+    # a column of names, such as "Node", or one that counts the rows, which has no name
+    first = int(bool(rows) and (not _is_number(rows[0][0]) or (names[:1] == [""] and len(names) == len(rows[0]))))
     width = {len(row) for row in rows}
     if len(width) > 1:
         raise DatasetError(f"{path} has rows of {min(width)} and of {max(width)} fields. Write it again.")
@@ -168,7 +169,7 @@ class Offered(Named):
 
 def label_of(text: str, path: Path) -> str:
     """Return a text as the label of a BIDS entity, which has letters and digits only. Raises DatasetError."""
-    label = re.sub(r"[^A-Za-z0-9]", "", text)
+    label = re.sub(r"(?<=\d)\.0+$|[^A-Za-z0-9]", "", text)  # a program of tables may have made ``1.0`` of a 1
     if not label:
         raise DatasetError(f"{path}: '{text}' has no letter or digit, so it cannot name a participant or session.")
     return label

@@ -9,6 +9,7 @@ import numpy as np
 
 from fcpower_bids.core import plausibility
 from fcpower_bids.core.series import (
+    SAME_TIME,
     CleanedSeries,
     censor_mask,
     check_band,
@@ -130,8 +131,6 @@ def _number(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-SAME_TIME = 1e-3
-"""Largest difference, as a share, of two repetition times that are one: headers are stored in single precision."""
 Parcels = tuple[np.ndarray, np.ndarray]
 """Parcel means (T, P) of every volume and coverage (P,)."""
 

@@ -213,8 +213,8 @@ def people_tables(output_dir: Path, notes: list[str]) -> list[Path]:
     found: dict[Path, None] = {}
     for root in linked_datasets(output_dir).values():
         tables = [table for place in _datasets_of(root) if is_table(table := place / "participants.tsv")]
-        names = set(dataset_names(root.resolve()).split()) if words and tables else set()
-        if names and not names & words:
+        names = dataset_names(root.resolve()).split() if words and tables else []
+        if names and set(map(_without_digest, names)).isdisjoint(map(_without_digest, words)):
             notes.append(
                 f"{tables[0]} is of another dataset than the recordings in {output_dir}, and is not read: correct the "
                 "DatasetLinks there, or give --phenotypes."
@@ -222,6 +222,11 @@ def people_tables(output_dir: Path, notes: list[str]) -> list[Path]:
         else:
             found |= dict.fromkeys(tables)
     return list(found)
+
+
+def _without_digest(word: str) -> str:
+    """A name of a dataset as it stays where its authors are corrected."""
+    return re.sub("-[0-9a-f]{8}$", "", word)
 
 
 def people_beside(bids_dir: Path, root: Path) -> Path | None:

@@ -187,6 +187,8 @@ def _write_cohort(
         )
     if others := set(finished.begin(key)) - {CHECK}:
         say(f"Tables of other people, data or choices are removed: {', '.join(sorted(others))}.", settings)
+        if not settings.group.save_models and any((folder / "models").glob("*_model")):
+            say(f"The models in {folder / 'models'} stay, and are of those people, data and choices.", settings)
     write_shared(output, settings.results_record, settings.as_toml())
     facts = {"Description": "The scans of the cohort, in the order of the analyses", "Cleaning": cohort.cleaning}
     facts |= {"CohortNotes": list(cohort.notes)} if cohort.notes else {}

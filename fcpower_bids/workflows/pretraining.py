@@ -141,7 +141,7 @@ def _read_probe(settings: Settings, out: Path, cohorts: list[Any]) -> str:
             f"The cohort of probe has {len(names)} people with {window} volumes or more, and {2 * FEWEST} are "
             "needed: a probe of fewer would choose by chance."
         )
-    table = cohort.phenotypes.loc[~cohort.phenotypes.index.duplicated()].reindex(names)
+    table = cohort.phenotypes[kept].groupby(level=0).first().reindex(names)  # of the first session that has a value
     targets = tuple(choose_targets(table, cohort.choices)) if settings.group.targets else ()
     known = (dataset_identity(bids) if bids else "") or out.resolve().name
     scans, families = tuple(scan for scan in runs if scan), np.array([groups[name] for name in names])
