@@ -184,11 +184,7 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
     flags = [item for item in unknown if item.startswith("-")]
     errors += refused + [_unknown_option(parser, item, given.level) for item in flags]
     errors += [] if flags else [f"'{item}' was not expected here." for item in unknown]
-    if "config_file" in values:
-        from_file, file_errors = read_configuration(values["config_file"])
-        # what an option of the command line stands for: --alpha 0.5 wins over a choice in the file as well
-        kept = {name: value for name, value in from_file.items() if not (name == SELECTION and ALPHA in values)}
-        values, errors = {**kept, **values}, errors + file_errors
+    values = _with_file(values, errors)
     record = Settings(*(values[name] for name in PLACES)).record
     if values.get("reports_only") and values["level"] == "participant" and record.is_file():
         recorded, file_errors = read_configuration(record)
@@ -213,7 +209,17 @@ def settings_of(values: Mapping[str, Any]) -> Settings:
     """Turn choices by name, as Python or a configuration file has them, into Settings. Raises UsageError."""
     given = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
     chosen, errors = _convert_all({name: value for name, value in given.items() if name not in PLACES}, "The call")
-    return _settings({**{name: values[name] for name in PLACES}, **chosen}, errors)
+    return _settings({**{name: values[name] for name in PLACES}, **_with_file(chosen, errors)}, errors)
+
+
+def _with_file(values: dict[str, Any], errors: list[str]) -> dict[str, Any]:
+    """Add what the configuration file says and the values do not; what is wrong with it is added to the errors."""
+    if "config_file" not in values:
+        return values
+    from_file, file_errors = read_configuration(values["config_file"])
+    errors += file_errors
+    # what an option stands for: --alpha 0.5 wins over a choice in the file as well
+    return {name: value for name, value in from_file.items() if not (name == SELECTION and ALPHA in values)} | values
 
 
 def _settings(values: Mapping[str, Any], errors: Sequence[str]) -> Settings:

@@ -97,11 +97,7 @@ def apply_model(
         raise Unfit(f"The model needs {len(unknown)} parcels that are not in this atlas: {name_some(unknown)}.")
     order = [place[name] for name in wanted]
     fc = fc[np.ix_(order, order)]
-    if empty := [name for name, value in zip(wanted, np.diag(fc), strict=True) if not np.isfinite(value)]:
-        raise Unfit(
-            f"{len(empty)} parcels of the model have no value in the scan, which does not cover them: "
-            f"{name_some(empty)}."
-        )
+    _refuse_uncovered(fc, wanted, wanted)
     matrix = spectral_power(fc, float(facts["Alpha"])) if facts["Representation"] == FC_POWER else fc
     if np.ptp(matrix[np.triu_indices(len(fc), 1)]) == 0:
         raise Unfit("All correlations of the scan are equal, so it says nothing; check the series.")
@@ -116,6 +112,15 @@ def apply_model(
     far = (similarity - mean) / sd if sd > 0 else 0.0
     warnings = list(_warnings(quality, age, seen, far, prediction, facts))
     return row, warnings
+
+
+def _refuse_uncovered(fc: FloatArray, parcels: Sequence[str], wanted: Collection[str]) -> None:
+    values = zip(parcels, np.diag(fc), strict=True)
+    if empty := [name for name, value in values if name in wanted and not np.isfinite(value)]:
+        raise Unfit(
+            f"{len(empty)} parcels of the model have no value in the scan, which does not cover them: "
+            f"{name_some(empty)}."
+        )
 
 
 def _warnings(
@@ -259,6 +264,7 @@ def _attempt(runs: Sequence[Connectome], model: FinalModel, output_dir: Path, pe
             if quality.fault:
                 raise RecordingError(f"{quality.fault[0].upper()}{quality.fault[1:]}.")
             matrix, parcels = read_connectome(run.path)
+            _refuse_uncovered(matrix, parcels, set(model.facts["Parcels"]))
             telling = telling_edges(matrix, parcels, model.facts["Parcels"])
             known["seen"] = scan_digest(model.facts["Salt"], telling) in model.facts["TrainingScans"]
         except Exception as error:  # what is wrong with it is no business of the others

@@ -108,6 +108,7 @@ def load_cohort(settings: Settings) -> Cohort:
     people = list(scanned)
     phenotypes = load_phenotypes(settings, scanned)
     columns = resolve_columns(phenotypes, people, settings.group)
+    settled = settings if settings.group.targets else settings.changed(targets=columns.defaults)
     folds, about_folds = load_folds(settings.group, people)
     facts = read_parcel_facts(chosen[0].root, chosen[0], parcels)
     embeddings, embedding_facts, without_embedding, about_embeddings = read_embeddings(scans)
@@ -143,7 +144,7 @@ def load_cohort(settings: Settings) -> Cohort:
         networks=facts.networks,
         centroids=facts.centroids,
         phenotypes=columns.frame,
-        phenotypes_at=partial(_phenotypes_at, settings=settings) if len(table) > len(people) else None,
+        phenotypes_at=partial(_phenotypes_at, settings=settled) if len(table) > len(people) else None,
         excluded=pd.DataFrame(list(dict.fromkeys(rows)), columns=list(Exclusion._fields)),  # as the rules were applied
         embeddings=embeddings,
         embedding_facts=embedding_facts,
@@ -280,6 +281,7 @@ def load_folds(settings: Group, people: Collection[str]) -> tuple[pd.DataFrame |
     frame = table if "role" in table.columns else _splits(table, path)
     if lacking := [name for name in KEYS if name not in frame.columns]:
         raise DatasetError(f"{path} has roles but no column {lacking[0]}. Give repeat, fold, {PERSON_ID}, role.")
+    frame["role"] = frame["role"].str.casefold()
     if len(wrong := frame.loc[~frame["role"].isin(ROLES), "role"]):
         raise DatasetError(f"{path} has the role '{wrong.iloc[0]}'. Roles are {', '.join(ROLES)}.")
     for rows, keys, fault in (
@@ -311,6 +313,7 @@ TESTED = "the fold that tests a person"
 def _splits(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     """A person by split table: each further column is a repeat and names the fold that tests the person."""
     long = table.melt(PERSON_ID, var_name="repeat", value_name=TESTED)
+    long[TESTED] = long[TESTED].mask(long[TESTED].str.casefold() == "train", "train")
     long = long[long[TESTED] != ""]
     folds = long.loc[long[TESTED] != "train", ["repeat", TESTED]].drop_duplicates().rename(columns={TESTED: "fold"})
     if folds.empty:

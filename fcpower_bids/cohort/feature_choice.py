@@ -154,7 +154,8 @@ def _other_choices(connectomes: Sequence[Connectome]) -> list[str]:
     if len(chosen) < 2:
         return []
     (first, before), (second, now), *_ = chosen.values()
-    sentence = f"{first.recording} and {second.recording} were cleaned otherwise ({describe_choices(before, now)})"
+    names = (f"{scan.recording}{f' of {scan.site}' * bool(scan.site)}" for scan in (first, second))
+    sentence = f"{' and '.join(names)} were cleaned otherwise ({describe_choices(before, now)})"
     if len({connectome.site for connectome in connectomes}) > 1:
         return [f"{sentence}."]
     raise DatasetError(

@@ -32,7 +32,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.roots import output_folders
 from fcpower_bids.inputs.sources import drop
 from fcpower_bids.outputs.dataset import CONNECTIVITY, QUALITY, describe_without_folders, known_folders, parse_name
-from fcpower_bids.outputs.status import DONE, EMBEDDING, EXCLUDED, FAILED, current_status, recorded
+from fcpower_bids.outputs.status import DONE, EMBEDDING, EXCLUDED, FAILED, SKIPPED, current_status, recorded
 from fcpower_bids.outputs.tables import read_json, table_text
 from fcpower_bids.records import Entities, join
 from fcpower_bids.schema import TABLES, is_table
@@ -217,7 +217,7 @@ def _without_fc(
     for name in sorted(names):
         status = current_status(output_dir, name)
         entities = parse_name(f"{name}_bold.tsv")[0]
-        if status is not None and status.state in NOT_DONE and name not in known:
+        if status is not None and status.state in (*NOT_DONE, SKIPPED) and name not in known:
             yield (entities, ()), status.state, status.reason or UNFINISHED
         for path in map(Path, status.outputs if status is not None and name in known else ()):
             if path.suffix == ".tsv" and path.stem.endswith(FC_END) and path.stem not in stems:

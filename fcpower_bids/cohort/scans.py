@@ -225,7 +225,7 @@ def group_scans(runs: Sequence[Run], rows: list[Exclusion]) -> list[Scan]:
         times = sorted({run.quality.repetition_time for run in members if math.isfinite(run.quality.repetition_time)})
         if times and times[-1] - times[0] > SAME_TIME * times[0]:
             listed = ", ".join(f"{seconds:g} s" for seconds in times)
-            reason = f"its runs have the repetition times {listed}; choose with --bids-filter-file"
+            reason = f"its runs have the repetition times {listed}; reject some in exclude.tsv"
             rows.append(Exclusion(participant, session, RECORDING, reason))
         else:
             scans.append(tuple(members))
@@ -284,8 +284,8 @@ def run_weights(scan: Scan) -> NDArray[np.float64]:
     if not (weights > 0).all():
         raise DatasetError(
             f"{scan[0].connectome.recording} and the other runs of its session have no known length. Run the "
-            "participant level again, state minutes in the list of another program's files, or choose with "
-            "--bids-filter-file."
+            "participant level again, state minutes in the list of another program's files, or reject some in "
+            "exclude.tsv."
         )
     return weights / weights.sum()
 

@@ -60,7 +60,7 @@ from fcpower_bids.parallel import map_tasks, say, track
 from fcpower_bids.records import Output, join, space_of
 from fcpower_bids.schema import SERIES_VOLUMES, read_spreadsheet
 from fcpower_bids.settings import Settings
-from fcpower_bids.store import sweep
+from fcpower_bids.store import LOCKS, lock, sweep
 
 COLUMNS = (
     *("participant_id", "path", "session_id", "task", "run", "kind", "key", "scale", "order", "orientation", "atlas"),
@@ -173,21 +173,25 @@ def bring_sources(settings: Settings) -> None:
             f"{settings.output_dir} holds {other.recording} from another source than {place}. Give each source an "
             "output folder of its own, and read these as sites: -d one=OUT1 two=OUT2; or --replace."
         )
-    dataset.prepare_dataset(settings, {name: root}, settings.bids_dir)
-    still, output = {recording.name for recording in offered}, settings.output_dir
-    gone = [status for status in read_statuses(output) if status.stage == IMPORT and status.recording not in still]
-    for old in gone:
-        for path in dataset.files_of(output, dataset.parse_name(f"{old.recording}_bold.tsv")[0]):
-            path.unlink()
-        status_path(output, old.recording).unlink(missing_ok=True)
-    if gone:
-        say(f"{len(gone)} recordings that {place} no longer has are removed, such as {gone[0].recording}.", settings)
-    by_name = groupby(
-        sorted(offered, key=lambda recording: (recording.name, recording.atlas)), key=lambda recording: recording.name
-    )
-    recordings = [list(of_one) for _, of_one in by_name]
-    imported = map_tasks(partial(_import_recording, source=name, place=place, settings=settings), recordings)
-    done = list(track(imported, f"recordings of {name}", settings, len(recordings)))
+    with lock(settings.output_dir / LOCKS / IMPORT):  # another run may bring them at this moment
+        dataset.prepare_dataset(settings, {name: root}, settings.bids_dir)
+        still, output = {recording.name for recording in offered}, settings.output_dir
+        gone = [status for status in read_statuses(output) if status.stage == IMPORT and status.recording not in still]
+        for old in gone:
+            for path in dataset.files_of(output, dataset.parse_name(f"{old.recording}_bold.tsv")[0]):
+                path.unlink()
+            status_path(output, old.recording).unlink(missing_ok=True)
+        if gone:
+            say(
+                f"{len(gone)} recordings that {place} no longer has are removed, such as {gone[0].recording}.", settings
+            )
+        by_name = groupby(
+            sorted(offered, key=lambda recording: (recording.name, recording.atlas)),
+            key=lambda recording: recording.name,
+        )
+        recordings = [list(of_one) for _, of_one in by_name]
+        imported = map_tasks(partial(_import_recording, source=name, place=place, settings=settings), recordings)
+        done = list(track(imported, f"recordings of {name}", settings, len(recordings)))
     count = {state: done.count(state) for state in ("new", "unchanged", FAILED)}
     say(f"{name}: " + ", ".join(f"{n} recordings {state}" for state, n in count.items() if n), settings)
     if done == [FAILED] * len(done):

@@ -332,10 +332,11 @@ def choose_spaces(series: Sequence[Source], wanted: Sequence[str]) -> tuple[list
             if not any(is_in_space(source.labels, space) for source in members)
         ]
         if lacking:
+            of_surface = lacking[0].partition(":")[0] == "fsLR"
+            option = "--cifti-output 91k" if of_surface else f"--output-spaces {lacking[0]}"
             missing[name] = (
                 f"{members[0].path.parent} has no series of {name} in {' or '.join(lacking)}, only in "
-                f"{', '.join(sorted(there))}. Run fMRIPrep with --output-spaces {lacking[0]}, or name a space that is "
-                "there with --space."
+                f"{', '.join(sorted(there))}. Run fMRIPrep with {option}, or name a space that is there with --space."
             )
     if not chosen:
         more = f" So it is for {len(missing)} runs in all." if len(missing) > 1 else ""

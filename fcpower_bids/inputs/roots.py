@@ -75,7 +75,7 @@ def output_folders(settings: Settings, output_dir: Path) -> dict[str, Path]:
             continue
         if not LABEL.fullmatch(name) or "+" in name:
             raise UsageError(OWN_FOLDER.format(root, root) + " Its name has letters and digits.")
-        if name in folders or root in folders.values():
+        if name.casefold() in map(str.casefold, folders) or any(root.samefile(other) for other in folders.values()):
             raise UsageError(f"--derivatives {text} names a site or a folder twice. Give each a name of its own.")
         folders[name] = root
     if folders and others:

@@ -267,8 +267,10 @@ def run_on_cluster(calls: Iterable[tuple[Any, ...]], runner: PluginBase, work: P
         job = Function(["arguments"], [], _run_job, ["from typing import Any"])
         job.inputs.arguments = given
         workflow.add_nodes([Node(job, name=workflow_name(given[0]), overwrite=True)])
-    with suppress(RuntimeError):  # jobs that have died: their statuses say that they did not finish
-        workflow.run(plugin=runner)
-    if not debug:
-        shutil.rmtree(work / workflow.name, ignore_errors=True)
+    try:
+        with suppress(RuntimeError):  # jobs that have died: their statuses say that they did not finish
+            workflow.run(plugin=runner)
+    finally:
+        if not debug:
+            shutil.rmtree(work / workflow.name, ignore_errors=True)
     return []
