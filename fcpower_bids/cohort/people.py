@@ -135,6 +135,9 @@ def load_phenotypes(settings: Settings, scanned: Scanned) -> Phenotypes:
     given = {path.absolute(): Source(path, True, None if sites else "") for path in settings.group.phenotypes}
     tables = (Source(path, site=site) for site, dataset in datasets for path in tables_of(dataset))
     sources = [*given.values(), *(table for table in tables if table.path.absolute() not in given)]
+    ours = settings.bids_dir / "participants.tsv"
+    if sites and ours.absolute() not in {table.path.absolute() for table in sources} and is_table(ours):
+        notes.append(f"{ours} is not read where --derivatives names output folders: give it with --phenotypes.")
     phenotypes = load_people(sources, scanned, datasets, settings.group.missing_values)
     phenotypes = replace(phenotypes, notes=(*notes, *phenotypes.notes))
     if len(sites) > 1 or (sites and SITE not in phenotypes.frame):

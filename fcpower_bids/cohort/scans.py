@@ -173,16 +173,14 @@ def _names(path: Path) -> tuple[str, ...]:
 def parcels_of_all(named: Mapping[Path, tuple[str, ...]]) -> tuple[tuple[str, ...], dict[Path, str]]:
     """Return the list of parcels that most scans have or are a part of, and why the others are not.
 
-    What a scan lacks of the list has no value there. Another kind has names or an order of its own, less than
+    What a scan lacks of the list has no value there, and its order is free. Another kind has other names, less than
     `MOST_LACKING` of them, or names that are places. Raises DatasetError: more than `MOST_OTHERS` are of other kinds.
     """
     counts = Counter(filter(None, named.values()))
 
     def is_part(names: tuple[str, ...], whole: tuple[str, ...]) -> bool:
-        there = set(names)
-        in_order = tuple(name for name in whole if name in there) == names
         by_name = not all(map(PLACE.fullmatch, names))
-        return names == whole or (in_order and by_name and len(names) > MOST_LACKING * len(whole))
+        return names == whole or (by_name and set(names) <= set(whole) and len(names) > MOST_LACKING * len(whole))
 
     def parts(whole: tuple[str, ...]) -> tuple[int, int]:
         return sum(number for names, number in counts.items() if is_part(names, whole)), len(whole)

@@ -234,7 +234,7 @@ class _Search:
             return builtin_atlas(self.space, self.writable())
         if spec.lower().startswith(TEMPLATEFLOW):
             return self.fetch(Declaration(spec, (), parse_selector(spec[len(TEMPLATEFLOW) :])))
-        if target.is_dir():
+        if target.is_dir() and spec not in declared_atlases():
             selector = parse_selector(qualifier) if qualifier else {}
             return self.of_dataset(target, pick_file(target, selector, self.space, self.cifti))
         if not target.name.endswith(EXTENSIONS):

@@ -55,7 +55,9 @@ class AtlasFile(NamedTuple):
             parts = stem_of(self.path).split("_")
             words = "".join(part for part in parts if part != "dseg" and part.split("-")[0] not in SPATIAL)
             plain = (re.sub(r"[^A-Za-z0-9]", "", text) for text in (words, "".join(parts)))
-            return (("atlas", next(filter(None, plain), "")),)
+            if not (label := next(filter(None, plain), "")):
+                raise UsageError(f"{self.path} has no plain letter or digit in its name, by which outputs are called.")
+            return (("atlas", label),)
         label = self.chunks["atlas"] + self.chunks.get("desc", "")
         return (("atlas", label), *((key, self.chunks[key]) for key in NAMING[1:] if key in self.chunks))
 
