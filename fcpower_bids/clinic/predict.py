@@ -341,7 +341,10 @@ def read_people(
     if phenotypes is not None and "age" not in map(str.lower, names):
         raise DatasetError(f"{phenotypes} has no column 'age'. Columns: {', '.join(names)}.")
     if phenotypes is not None and not any(scan in known["age"] for scan in scans):
-        raise DatasetError(f"{phenotypes} has no number in its column 'age'. Correct it, or leave the table out.")
+        raise DatasetError(
+            f"{phenotypes} has no number in its one column 'age' for a person of {output_dir}, such as "
+            f"{min(person for person, _ in scans)}. Correct it, or leave the table out."
+        )
     return known
 
 

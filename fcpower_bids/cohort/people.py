@@ -99,7 +99,8 @@ class Source(NamedTuple):
 
     path: Path
     is_given: bool = False  # whether the user named it, so that it must have people, and its columns are the targets
-    site: str | None = ""  # whose people its labels are; None where each row says it
+    site: str = ""  # whose people its labels are
+    sites: tuple[str, ...] = ()  # those that each row may name; empty where it names none
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +133,7 @@ def load_phenotypes(settings: Settings, scanned: Scanned) -> Phenotypes:
     notes: list[str] = []
     of_sites = ((site, table.parent) for site in sites for table in people_tables(folders[site], notes))
     datasets = list(dict.fromkeys(of_sites)) if sites else [("", settings.bids_dir)]
-    given = {path.absolute(): Source(path, True, None if sites else "") for path in settings.group.phenotypes}
+    given = {path.absolute(): Source(path, True, sites=tuple(sites)) for path in settings.group.phenotypes}
     tables = (Source(path, site=site) for site, dataset in datasets for path in tables_of(dataset))
     sources = [*given.values(), *(table for table in tables if table.path.absolute() not in given)]
     ours = settings.bids_dir / "participants.tsv"
@@ -200,7 +201,7 @@ def load_people(
     `datasets` have the sessions tables of the people of each site. Raises DatasetError.
     """
     notes: list[str] = []
-    tables = [_read_table(source, notes, scanned) for source in sources]
+    tables = [_read_table(source, notes) for source in sources]
     of_sessions = (_read_sessions(dataset, site, scanned) for site, dataset in datasets)
     tables += [table for table in of_sessions if table is not None]
     matched: dict[str, str] = {}
@@ -255,22 +256,22 @@ def read_rows(path: Path, notes: list[str] | None = None) -> pd.DataFrame:
     return frame
 
 
-def _at_site(source: Source, frame: pd.DataFrame, notes: list[str], scanned: Iterable[str]) -> pd.DataFrame:
+def _at_site(source: Source, frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     """People as the scans of several sites have them, ``sub-SITE+01``. Raises DatasetError."""
-    if source.site is None and frame[PERSON].str.contains("+", regex=False).any():
+    if source.sites and frame[PERSON].str.contains("+", regex=False).any():
         return frame  # a column of sites is then that of the scanners
     column = next((name for name in map(str, frame.columns) if name.casefold() == SITE), "")
-    if source.site is None and not column:
+    if source.sites and not column:
         raise DatasetError(
             f"{source.path} does not say whose people these are, and two sites may have one label. Add a column "
             f"'{SITE}' with the names of --derivatives, or write participant_id as sub-SITE+01."
         )
-    if source.site is not None:
+    if not source.sites:
         return frame.assign(**{PERSON: [person_at(person, source.site) for person in frame[PERSON]]})
-    known = {site.casefold(): site for person in scanned if (site := site_in(person))}
+    known = {site.casefold(): site for site in source.sites}
     sites = frame[column].fillna("").astype(str).str.casefold().map(known)
     named = ", ".join(map(str, dict.fromkeys(frame[column][sites.isna()].dropna())))
-    if sites.isna().all() and known:
+    if sites.isna().all():
         raise DatasetError(
             f"{source.path} names the sites {named or 'of nobody'} in its column '{column}', and --derivatives "
             f"{', '.join(known.values())}: write those there, or participant_id as sub-SITE+01."
@@ -281,13 +282,13 @@ def _at_site(source: Source, frame: pd.DataFrame, notes: list[str], scanned: Ite
     return frame.assign(**{PERSON: list(map(person_at, frame[PERSON], sites))})
 
 
-def _read_table(source: Source, notes: list[str], scanned: Iterable[str]) -> PeopleTable:
+def _read_table(source: Source, notes: list[str]) -> PeopleTable:
     """One table of people, which may be empty where the user did not name it."""
     path = source.path
     frame = read_rows(path, notes)
     if frame.empty and source.is_given:
         raise DatasetError(f"{path} has a header and no people. Fill it in, or leave it out.")
-    frame = _at_site(source, frame, notes, scanned).drop_duplicates().reset_index(drop=True)
+    frame = _at_site(source, frame, notes).drop_duplicates().reset_index(drop=True)
     repeated = frame[PERSON][frame[PERSON].duplicated()]
     session = next((str(name) for name in frame.columns if str(name).lower() == SESSION), "")
     if not session and SESSION_WHERE_REPEATED in frame.columns:

@@ -183,7 +183,7 @@ def check_names(offered: list[Offered]) -> None:
         if other != recording.path:
             raise DatasetError(
                 f"{other} and {recording.path} would be the same recording of the same parcellation. Distinguish them "
-                "by participant, session or run, or leave one out."
+                "by participant, session or run, or name those that are wanted in a list (-d list=TABLE)."
             )
 
 
@@ -263,7 +263,8 @@ def _matching(pattern: str | None, files: Sequence[str]) -> Iterator[tuple[str, 
 
 
 def _offered(path: Path, match: re.Match[str], kind: str, how: Mapping[str, Any], layout: Mapping[str, Any]) -> Offered:
-    named, facts = {key: label_of(value, path) for key, value in match.groupdict().items() if value}, {}
+    groups = ((key, value.removeprefix(f"{key}-")) for key, value in match.groupdict().items() if value)
+    named, facts = {key: label_of(value, path) for key, value in groups}, dict[str, Any]()
     if "sub" in named:
         atlas = named.pop("atlas", "")
         entities = order_entities((("task", "rest"),), tuple(named.items()))

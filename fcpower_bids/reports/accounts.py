@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -14,7 +14,8 @@ import pandas as pd
 
 from fcpower_bids.cohort.inclusion import WITHOUT_VALUE, find_cautions, quality_rows
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.outputs.dataset import describe_without_folders, known_folders, short_name
+from fcpower_bids.inputs.sources import GRID_KEYS, drop
+from fcpower_bids.outputs.dataset import describe_without_folders, known_folders, parse_name, short_name
 from fcpower_bids.outputs.recording import QUALITY_TABLE as QUALITY
 from fcpower_bids.outputs.recording import VOLUMES
 from fcpower_bids.outputs.status import (
@@ -202,8 +203,8 @@ def _facts(accounts: Sequence[Account], used: Sequence[Account]) -> list[tuple[s
     counts = [f"{states.count(state)} {word}" for state, word in WORDS.items() if state in (*states, *always)]
     facts = [("Recordings", ", ".join(counts))]
     if used:
-        kept = sum(row["seconds_kept"] for each in used for row in each.quality[:1])
-        whole = sum(row["volumes"] * each.repetition_time for each in accounts for row in each.quality[:1])
+        kept = sum(row["seconds_kept"] for each in _runs(used) for row in each.quality[:1])
+        whole = sum(row["volumes"] * each.repetition_time for each in _runs(accounts) for row in each.quality[:1])
         facts.append(("Minutes kept", f"{kept / 60:.1f}{f' of {whole / 60:.1f}' if whole else ''}"))
         worst: dict[str, tuple[int, int]] = {}
         for account in used:
@@ -216,6 +217,12 @@ def _facts(accounts: Sequence[Account], used: Sequence[Account]) -> list[tuple[s
         ends = dict.fromkeys(f"{end(known):.2f}" for end in (min, max)) if known else {}
         facts.append(("Mean FD", f"{' to '.join(ends)} mm" if known else "unknown"))
     return facts
+
+
+def _runs(accounts: Sequence[Account]) -> Iterable[Account]:
+    """One account of each run, which may be there in several spaces and resolutions."""
+    names = (parse_name(f"{account.name}_bold.tsv")[0] for account in accounts)
+    return {drop(name, GRID_KEYS): account for name, account in zip(names, accounts, strict=True)}.values()
 
 
 def cautions_of(account: Account) -> list[str]:

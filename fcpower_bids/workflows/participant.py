@@ -21,6 +21,7 @@ from fcpower_bids.cohort.recordings import FILE as RECORDINGS
 from fcpower_bids.cohort.recordings import describe_choices, making_in, write_recordings
 from fcpower_bids.errors import DatasetError, Incomplete, UsageError
 from fcpower_bids.inputs.roots import dataset_names, derivative_root, people_beside
+from fcpower_bids.inputs.sources import GRID_KEYS, drop
 from fcpower_bids.outputs.dataset import (
     QUALITY,
     copy_atlas,
@@ -28,10 +29,12 @@ from fcpower_bids.outputs.dataset import (
     folders_of,
     is_file_of,
     name_inputs,
+    parse_name,
     path_of,
     prepare_dataset,
 )
 from fcpower_bids.outputs.status import (
+    DONE,
     EMBEDDING,
     FAILED,
     RUNNING,
@@ -81,6 +84,10 @@ MEANWHILE = "Another run has made it with other choices in the meantime: give th
 NOT_STARTED = "The run ended before its turn came. Run the same command again."
 
 
+def _run_of(name: str) -> Entities:
+    return drop(parse_name(f"{name}_bold.tsv")[0], GRID_KEYS)
+
+
 def run_participants(settings: Settings) -> int:
     """Process every recording asked for; return the exit code. Raises UsageError, DatasetError, Incomplete."""
     if settings.run.dry_run:
@@ -111,7 +118,17 @@ def run_participants(settings: Settings) -> int:
     apart = list[str]()
     if not settings.run.reports_only:  # pages change nothing of what they are made of
         forget_embeddings(output, set(names), set(embeddings))
-        forget_found(output, names, refused, everything=not any(settings[name] for name in SELECTING))
+        everything = not any(settings[name] for name in SELECTING)
+        forget_found(output, names, refused, everything)
+        runs = {_run_of(name) for name in (*names, *refused)}
+        before = [name for name in recorded(output) if everything and not name.endswith(EMBEDDING)]
+        others_done = (name for name in before if _run_of(name) not in runs)
+        if gone := [name for name in others_done if (status := read_status(output, name)) and status.state == DONE]:
+            say(
+                f"{len(gone)} recordings of {output} are not in {root} any more, such as {gone[0]}: they take part "
+                "until exclude.tsv rejects them, or their files are removed.",
+                settings,
+            )
         for atlas in {atlas for job in jobs for atlas in job.atlases}:
             copy_atlas(output, atlas)
         apart = _run(jobs, others, settings, datasets, work) if jobs else []

@@ -290,6 +290,7 @@ WITHOUT_SENTENCE = {"atlas_dir"}
 
 def sentences(settings: Settings, **known: object) -> str:
     text = methods_text(settings, **known)
+    assert not re.search(r"[^\n]\n#|[^\n] ###", text), "a heading begins a paragraph"
     return text.replace(settings.method.configuration_hash(), "HASH")
 
 
