@@ -16,7 +16,7 @@ import pandas as pd
 
 from fcpower_bids.cohort.inclusion import CODE, NO_SESSION, VALUE, Exclusion, name_some, person_at
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.inputs.roots import output_folders, people_tables
+from fcpower_bids.inputs.roots import dataset_words, is_another, output_folders, people_home, people_tables
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.records import SITE, label_order, site_in
 from fcpower_bids.schema import MISSING, is_table, read_spreadsheet
@@ -132,10 +132,15 @@ def load_phenotypes(settings: Settings, scanned: Scanned) -> Phenotypes:
     sites = [site for site in folders if site]
     notes: list[str] = []
     of_sites = ((site, table.parent) for site in sites for table in people_tables(folders[site], notes))
-    datasets = list(dict.fromkeys(of_sites)) if sites else [("", settings.bids_dir)]
+    datasets = list(dict.fromkeys(of_sites)) if sites else [("", people_home(settings.bids_dir))]
     given = {path.absolute(): Source(path, True, sites=tuple(sites)) for path in settings.group.phenotypes}
     tables = (Source(path, site=site) for site, dataset in datasets for path in tables_of(dataset))
     sources = [*given.values(), *(table for table in tables if table.path.absolute() not in given)]
+    if not sites and any(tables_of(datasets[0][1])) and is_another(datasets[0][1], dataset_words(settings.output_dir)):
+        notes.append(
+            f"By its description {datasets[0][1]} is another dataset than that of the recordings: its tables are "
+            "joined by labels. Give the BIDS_DIR of these recordings if those are other people."
+        )
     ours = settings.bids_dir / "participants.tsv"
     if sites and ours.absolute() not in {table.path.absolute() for table in sources} and is_table(ours):
         notes.append(f"{ours} is not read where --derivatives names output folders: give it with --phenotypes.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from importlib import resources
@@ -55,6 +56,7 @@ def resolve_columns(phenotypes: Phenotypes, people: Collection[str], settings: G
     made_of = tuple(dict.fromkeys((*cut.values(), *predicted)))
     problems += [f"'{name}' is both target and covariate; name it once." for name in made_of if name in covariates]
     problems += [f"'{name}' is both target and site or family; name it once." for name in made_of if name in groups]
+    problems += filter(None, (_fault_of_levels(frame[name]) for name in groups if name in frame))
     notes = [
         f"The covariate '{name}' is the column of the phenotype tables, and not what is known from the scans."
         for name in covariates
@@ -111,11 +113,8 @@ def _fault_of(column: pd.Series, of_all: pd.Series, role: str) -> str:
     """Why a column cannot be a target, a part of a composite or a covariate; empty where it can."""
     column, mostly, word = _facts_of(column)
     name, known, counts = column.name, column.dropna(), column.value_counts()
-    levels = [str(level) for level in counts.index]
-    folded = [level.casefold() for level in levels]
-    if word and (alike := [level for level in sorted(levels) if folded.count(level.casefold()) > 1]):
-        spellings = ", ".join(alike)
-        return f"The column '{name}' writes one level in several ways ({spellings}); use one of them."
+    if word and (fault := _fault_of_levels(column)):
+        return fault
     if known.empty:
         stranger = of_all.first_valid_index()
         strangers = "" if stranger is None else f"correct participant_id, as others have it, such as {stranger!s}, or "
@@ -153,6 +152,15 @@ def _fault_of(column: pd.Series, of_all: pd.Series, role: str) -> str:
         f"The column '{name}' {why}. Correct it, give it in another unit, or set missing_values {name}={value} in "
         "--config-file if that means missing."
     )
+
+
+def _fault_of_levels(column: pd.Series) -> str:
+    """Say that levels differ in capitals, blanks or ``.0`` alone: one site or family would be counted as two."""
+    spellings: dict[str, list[str]] = {}
+    for level in sorted(map(str, column.dropna().unique())):
+        spellings.setdefault(re.sub(r"(?<=\d)\.0+$", "", level.strip()).casefold(), []).append(level)
+    named = ", ".join(sorted(level for levels in spellings.values() if len(levels) > 1 for level in levels))
+    return named and f"The column '{column.name}' writes one level in several ways ({named}); use one of them."
 
 
 def _default_targets(

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -206,15 +206,11 @@ def people_tables(output_dir: Path, notes: list[str]) -> list[Path]:
 
     A link of outputs that were copied may lead to another study: what is left out for that is added to `notes`.
     """
-    sidecar = next(chain(output_dir.glob("sub-*/func/*_qc.json"), output_dir.glob("sub-*/ses-*/func/*_qc.json")), None)
-    words: set[str] = set()
-    with suppress(DatasetError):  # it is damaged, for which the scan is left out
-        words = set(str(read_json(sidecar).get("Dataset", "")).split()) if sidecar else set()
+    words = dataset_words(output_dir)
     found: dict[Path, None] = {}
     for root in linked_datasets(output_dir).values():
         tables = [table for place in _datasets_of(root) if is_table(table := place / "participants.tsv")]
-        names = dataset_names(root.resolve()).split() if words and tables else []
-        if names and set(map(_without_digest, names)).isdisjoint(map(_without_digest, words)):
+        if tables and is_another(root.resolve(), words):
             notes.append(
                 f"{tables[0]} is of another dataset than the recordings in {output_dir}, and is not read: correct the "
                 "DatasetLinks there, or give --phenotypes."
@@ -224,9 +220,25 @@ def people_tables(output_dir: Path, notes: list[str]) -> list[Path]:
     return list(found)
 
 
-def _without_digest(word: str) -> str:
-    """A name of a dataset as it stays where its authors are corrected."""
-    return re.sub("-[0-9a-f]{8}$", "", word)
+def dataset_words(output_dir: Path) -> list[str]:
+    """Return the words by which the dataset of the recordings in outputs is known, by the first sidecar."""
+    sidecar = next(chain(output_dir.glob("sub-*/func/*_qc.json"), output_dir.glob("sub-*/ses-*/func/*_qc.json")), None)
+    with suppress(DatasetError):  # it is damaged, for which the scan is left out
+        return str(read_json(sidecar).get("Dataset", "")).split() if sidecar else []
+    return []
+
+
+def is_another(folder: Path, words: Collection[str]) -> bool:
+    """Whether a dataset has names and none of them is among these words, whatever its authors are."""
+    both = dataset_names(folder).split(), words
+    stems, known = ({re.sub("-[0-9a-f]{8}$", "", word) for word in some} for some in both)
+    return bool(stems and known) and stems.isdisjoint(known)
+
+
+def people_home(bids_dir: Path) -> Path:
+    """Return the folder with the tables of people: that which was given, or the dataset that it was made of."""
+    places = [bids_dir, *_datasets_of(bids_dir)[1:]]
+    return next((place for place in places if is_table(place / "participants.tsv")), bids_dir)
 
 
 def people_beside(bids_dir: Path, root: Path) -> Path | None:

@@ -20,7 +20,14 @@ from fcpower_bids.elsewhere.imports import bring_sources
 from fcpower_bids.encoders import CORPUS_ID
 from fcpower_bids.errors import DatasetError, Unproven, UsageError
 from fcpower_bids.inputs.discover import label_remedy
-from fcpower_bids.inputs.roots import check_input_folder, dataset_identity, dataset_terms, output_folders, people_tables
+from fcpower_bids.inputs.roots import (
+    check_input_folder,
+    dataset_identity,
+    dataset_terms,
+    output_folders,
+    people_home,
+    people_tables,
+)
 from fcpower_bids.outputs.dataset import TIMESERIES, parse_name, path_of
 from fcpower_bids.outputs.tables import series_file
 from fcpower_bids.parallel import processes as processes_of
@@ -297,12 +304,13 @@ def _sources(settings: Settings, door: Selected, atlas: str, dataset: str, corpu
         if scan.atlas_name in ("", atlas) and "task" in scan.labels
     }
     given = {path.absolute(): Source(path, is_given=True) for path in settings.group.phenotypes}
-    others = (path for path in tables_of(settings.bids_dir) if path.absolute() not in given)
+    home = people_home(settings.bids_dir)
+    others = (path for path in tables_of(home) if path.absolute() not in given)
     tables = [*given.values(), *map(Source, others)]
     families: dict[str, str] | None = None
     if (column := settings.group.family_column) is not None:
         scanned = sessions_of((run.participant, run.session) for run in door.connectomes)
-        people = load_people(tables, scanned, [("", settings.bids_dir)], settings.group.missing_values)
+        people = load_people(tables, scanned, [("", home)], settings.group.missing_values)
         if column in people.conflicts:
             raise DatasetError(people.conflicts[column])
         there = [str(other) for other in people.frame]

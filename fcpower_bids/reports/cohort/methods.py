@@ -80,6 +80,11 @@ def group_methods(tables: GroupTables) -> str:
     trained = excluded.loc[excluded["reason"].astype(str).str.endswith(SEEN.partition("{}")[2]), "participant_id"]
     sidecars = (*facts.values(), tables.facts("edges_summary") if EDGES in texts else {}, motion)
     features = next((str(each["FeaturesOfAPerson"]) for each in sidecars if "FeaturesOfAPerson" in each), "")
+    of_several = scans[scans["participant_id"].duplicated(keep=False)]
+    if of_several.empty:
+        features = ""
+    elif features and not (of_several[["volumes", "seconds"]] > 0).any(axis=1).all():
+        features += ", or by the mean of the connectivity of all scans where their lengths are not known"
     embedded = any(name.startswith("embedding") for name in chosen["representations"])
     counted = (*COUNTED, EMBEDDING) if embedded else COUNTED
     places = map(str, chosen["derivatives"])

@@ -82,6 +82,7 @@ def write_group_report(settings: Settings) -> tuple[Path, list[str]]:
     text = render_page(
         "group.html",
         methods=Markup(to_html(methods, all_references(), level=1)) if methods else "",
+        goes_on=(tables.root / "logs" / "CITATION.md").is_file(),
         title=f"Group report: {settings.group.name}" if settings.group.name else "Group report",
         dataset=settings.bids_dir.resolve().name,
         verdict=verdict,
