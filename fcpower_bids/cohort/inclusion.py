@@ -151,7 +151,7 @@ class Connectome:
     def is_embedding_outdated(self, label: str) -> bool:
         """Whether an embedding is of a series that was cleaned otherwise than the FC of its atlas is now."""
         fc = path_of(self.root, self.entities, dict(self.embeddings)[label], CONNECTIVITY)
-        sidecars = fc.with_suffix(".json"), self.embedding(label).with_suffix(".json")
+        sidecars = self.path.with_name(fc.name).with_suffix(".json"), self.embedding(label).with_suffix(".json")
         now, then = (read_json(path) if path.is_file() else {} for path in sidecars)
         return any(now[key] != then[key] for key in CLEANED if key in now and key in then)
 

@@ -100,7 +100,7 @@ def _offer(cells: Mapping[str, str], table: Path, line: str) -> Offered:
         raise DatasetError(
             f"{line}: repetition_time is {cells['repetition_time']} s, which looks like milliseconds. Give seconds."
         )
-    text, label = cells.get("path", ""), cells.get("participant_id", "").removeprefix("sub-")
+    text, label = cells.get("path", ""), re.sub(r"(?i)^sub-|(?<=\d)\.0+$", "", cells.get("participant_id", ""))
     if not label or not text:
         raise DatasetError(f"{line} lacks participant_id or path.")
     path = (table.parent / (text if (table.parent / text).exists() else text.replace("\\", "/"))).resolve()  # Windows

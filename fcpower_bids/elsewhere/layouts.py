@@ -177,13 +177,13 @@ def label_of(text: str, path: Path) -> str:
 
 def check_names(offered: list[Offered]) -> None:
     """Refuse two files that would be written under one name. Raises DatasetError."""
-    seen: dict[tuple[Entities, Entities], Path] = {}
+    seen: dict[tuple[Entities, Entities], Offered] = {}
     for recording in offered:
-        other = seen.setdefault((recording.entities, recording.atlas), recording.path)
-        if other != recording.path:
+        other = seen.setdefault((recording.entities, recording.atlas), recording)
+        if repr(other) != repr(recording):  # which takes two NaN as alike
             raise DatasetError(
-                f"{other} and {recording.path} would be the same recording of the same parcellation. Distinguish them "
-                "by participant, session or run, or name those that are wanted in a list (-d list=TABLE)."
+                f"{other.path} and {recording.path} would be the same recording of the same parcellation. Distinguish "
+                "them by participant, session or run, or name those that are wanted in a list (-d list=TABLE)."
             )
 
 
