@@ -316,6 +316,10 @@ def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
                 except RecordingError:  # one of its runs has no embedding
                     apart += 1
             notes = [f"Of {len(several) - apart} scans '{label}' has read the runs as one sequence."]
+            if others := ", ".join(f"'{name}'" for name in embeddings if name != label):
+                notes.append(
+                    f"The embeddings {others} of these are means over the runs, so they do not compare with it."
+                )
             if apart:
                 notes.append(
                     f"Of {apart} scans the runs lack different parcels, or a run has no embedding: theirs is the mean "

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses.evaluate import FOLD_MEAN
-from fcpower_bids.cohort.inclusion import COUNTED
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.reports.cohort.findings import (
     SAME,
@@ -20,6 +19,7 @@ from fcpower_bids.reports.cohort.findings import (
     say_compared,
     tally,
 )
+from fcpower_bids.reports.cohort.methods import counted_kinds, read_choices
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     Chapter,
@@ -83,8 +83,8 @@ def _say_check(tables: GroupTables) -> Iterator[str]:
 
 def say_left_out(tables: GroupTables) -> str:
     """``1 recording, 2 values``; nothing where none was left out."""
-    kinds = tables.rows("excluded")["what"].astype(str).value_counts().items()
-    return ", ".join(count(int(n), str(kind)) for kind, n in kinds if kind in COUNTED)
+    kinds, counted = tables.rows("excluded")["what"].astype(str).value_counts(), counted_kinds(read_choices(tables))
+    return ", ".join(count(int(n), str(kind)) for kind, n in kinds.items() if kind in counted)
 
 
 def _describe_cohort(tables: GroupTables) -> Iterator[str]:

@@ -56,6 +56,12 @@ def read_choices(tables: GroupTables) -> dict[str, Any]:
         return {}
 
 
+def counted_kinds(chosen: Mapping[str, Any]) -> tuple[str, ...]:
+    """Kinds of what is left out that count; embeddings where they are among the representations."""
+    embedded = any(name.startswith("embedding") for name in chosen.get("representations", ()))
+    return (*COUNTED, EMBEDDING) if embedded else COUNTED
+
+
 def group_methods(tables: GroupTables) -> str:
     """Return the text as Markdown with pandoc's citations; empty where no choices are noted. Raises DatasetError."""
     chosen = read_choices(tables)
@@ -85,8 +91,7 @@ def group_methods(tables: GroupTables) -> str:
         features = ""
     elif features and not (of_several[["volumes", "seconds"]] > 0).any(axis=1).all():
         features += ", or by the mean of the connectivity of all scans where their lengths are not known"
-    embedded = any(name.startswith("embedding") for name in chosen["representations"])
-    counted = (*COUNTED, EMBEDDING) if embedded else COUNTED
+    counted = counted_kinds(chosen)
     places = map(str, chosen["derivatives"])
     names = [place.partition("=")[0] if "=" in place else Path(place).name for place in places]
     selected = [(words, chosen[key]) for key, words in SELECTIONS.items() if chosen[key]]
@@ -110,7 +115,7 @@ def group_methods(tables: GroupTables) -> str:
         several_runs=bool((scans["n_runs"] > 1).any()),
         cleaning=list(_cleaning(tables.facts("scans").get("Cleaning") or {})),
         left_out=[count(int(number), str(kind)) for kind, number in kinds.items() if kind in counted],
-        seen=count(trained.nunique(), "person", "people") if embedded and len(trained) else "",
+        seen=count(trained.nunique(), "person", "people") if EMBEDDING in counted and len(trained) else "",
         **(_prediction(facts["prediction"], chosen, tables) if facts["prediction"] else {}),
     )
 
