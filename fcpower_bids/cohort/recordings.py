@@ -81,7 +81,7 @@ def read_decisions(path: Path) -> list[Decision]:
     decisions, table = [], read_rows(path).fillna("").rename(columns=KEYS)
     known = [*KEYS, *ENTITIES, "recording", "decision", "reason", "decided"]
     for name in map(str, table.columns):  # a column of this kind that is not read would reject more than it names
-        if name not in known and (close := get_close_matches(name.casefold(), known, 1, 0.8)):
+        if name not in known and (close := get_close_matches(name.casefold(), known, 1, 0.7)):
             raise DatasetError(f"{path} has a column '{name}'. Write '{close[0]}', or name remarks otherwise.")
     for number, row in enumerate(table.to_dict("records"), start=1):
         wanted = {  # a table may have made ``1.0`` of a 1

@@ -150,10 +150,14 @@ def digest_cohort(cohort: Cohort) -> str:
     facts: list[Any] = [cohort.parcels, cohort.networks, cohort.targets, cohort.notes, cohort.repetition_times]
     facts += [len(cohort.series), cohort.embedding_facts, cohort.alike, cohort.contents]
     digest.update(json.dumps(plain(facts)).encode())
-    sessions = [cohort.scans["session"].eq(session).to_numpy() for session in cohort.scans["session"].unique()]
-    at_sessions = [cohort.phenotypes_of(np.flatnonzero(there)) for there in sessions]
-    for frame in (cohort.scans, *at_sessions, cohort.phenotypes, *([] if cohort.folds is None else [cohort.folds])):
+    for frame in (cohort.scans, cohort.phenotypes, *([] if cohort.folds is None else [cohort.folds])):
         digest.update(frame.to_csv().encode())
+    for session in cohort.scans["session"].unique():  # tables may state values of each
+        try:
+            text = cohort.phenotypes_of(np.flatnonzero(cohort.scans["session"] == session)).to_csv()
+        except DatasetError as error:  # nothing is known of it
+            text = str(error)
+        digest.update(text.encode())
     for label, embedding in sorted(cohort.embeddings.items()):
         digest.update(label.encode() + np.ascontiguousarray(embedding, dtype=float).tobytes())
     if cohort.centroids is not None:

@@ -1,0 +1,277 @@
+"""Shapes in which tables, lists and scans come in, each through the command and held against its input files."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import fcpower_bids
+from fcpower_bids.clinic.fit import load_model
+from fcpower_bids.core.probe import predict_from_arrays
+from fcpower_bids.demo import DemoDesign, make_dataset
+from fcpower_bids.errors import UsageError
+from tests.cases.cohorts import LABELS, PEOPLE, group, observed, read, run, table, write_list, write_series, write_table
+from tests.cases.test_crossings import PEOPLE as FORTY
+from tests.cases.test_crossings import cohort, models
+from tests.cases.test_crossings import group as fit
+from tests.cases.test_models_elsewhere import with_second_runs
+from tests.cases.test_people import AGES, AGES_OF_SESSIONS, PREDICT
+from tests.cases.test_reruns import ATLAS, PLAIN, run_app, two_runs
+
+CHECK = ("--analyses", "check")
+
+
+@pytest.fixture(scope="module")
+def one_session(tmp_path_factory):
+    return write_series(tmp_path_factory.mktemp("one"))
+
+
+@pytest.fixture
+def people(one_session, tmp_path):
+    return shutil.copytree(one_session, tmp_path / "people")
+
+
+@pytest.mark.parametrize("form", ["{:.1f}", "sub-{:.1f}", "{:.2f}"])
+def test_an_id_that_became_a_number_with_decimals_is_that_number(form, people):
+    """Not 10 for the 1.0 of a program of tables."""
+    ids = [form.format(int(person[4:])) for person in PEOPLE]
+    write_table(people / "bids" / "participants.tsv", participant_id=ids, age=AGES)
+    rows = pd.read_csv(people / "list.tsv", sep="\t", dtype=str)
+    assert group(people, *PREDICT, "--targets", "age") == 0
+    assert observed(people, "age") == pytest.approx(dict(zip(PEOPLE, AGES, strict=True)))
+    rows.assign(participant_id=[form.format(int(person[4:])) for person in PEOPLE]).to_csv(
+        people / "list.tsv", sep="\t", index=False
+    )
+    shutil.rmtree(people / "out")
+    assert group(people, *CHECK) == 0
+    assert sorted(read(people, "scans")["participant_id"]) == sorted(f"sub-{int(person[4:])}" for person in PEOPLE)
+
+
+@pytest.mark.parametrize("kind", ["a header without a name", "a column of counts", "a column of times"])
+def test_a_column_that_counts_the_volumes_is_no_parcel(kind, people, capsys):
+    rows = pd.read_csv(people / "list.tsv", sep="\t", dtype=str)
+    for name in rows["path"]:
+        frame = pd.DataFrame(np.load(people / name), columns=[f"R{number}" for number in range(6)])
+        if kind != "a header without a name":
+            frame.insert(0, "time", np.arange(len(frame)) * (0.8 if "times" in kind else 1))
+        frame.to_csv(people / name.replace("npy", "csv"), index=kind == "a header without a name")
+    rows.assign(path=rows["path"].str.replace("npy", "csv")).to_csv(people / "list.tsv", sep="\t", index=False)
+    code = group(people, *CHECK)
+    if kind == "a header without a name":
+        assert code == 0
+        loaded = fcpower_bids.load_cohort(people / "out", people / "bids", min_time=0.0)
+        wanted = [np.corrcoef(np.load(people / name).T) for name in rows["path"]]
+        np.testing.assert_allclose(loaded.connectomes, wanted, atol=1e-12)
+    else:
+        assert code == 3
+        assert "grows by the same step in every row" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("others", [0, 3, 12])
+def test_parcels_in_another_order_are_those_of_their_names(others, people):
+    rows = pd.read_csv(people / "list.tsv", sep="\t", dtype=str)
+    for number, name in enumerate(rows["path"]):
+        order = np.random.default_rng(number).permutation(6) if number < others else np.arange(6)
+        series = np.load(people / name)[:, order]
+        np.savez(people / name.replace("npy", "npz"), series=series, parcels=[f"R{place}" for place in order])
+    rows.assign(path=rows["path"].str.replace("npy", "npz"), key="series").to_csv(
+        people / "list.tsv", sep="\t", index=False
+    )
+    assert group(people, *CHECK) == 0
+    loaded = fcpower_bids.load_cohort(people / "out", people / "bids", min_time=0.0)
+    place = np.argsort([int(name[1:]) for name in loaded.parcels])
+    wanted = [np.corrcoef(np.load(people / name).T) for name in rows["path"]]
+    np.testing.assert_allclose(loaded.connectomes[:, place][:, :, place], wanted, atol=1e-12)
+
+
+@pytest.mark.parametrize(("column", "values"), [("key", ("a", "b")), ("repetition_time", ("2.0", "3.0"))])
+def test_two_rows_that_read_one_file_in_two_ways_are_refused(column, values, people, capsys):
+    rows = pd.read_csv(people / "list.tsv", sep="\t", dtype=str)
+    pd.concat([rows.assign(**{column: value}) for value in values]).to_csv(people / "list.tsv", sep="\t", index=False)
+    assert group(people, *CHECK) == 3
+    assert "would be the same recording" in capsys.readouterr().err
+    pd.concat([rows, rows]).to_csv(people / "list.tsv", sep="\t", index=False)
+    assert group(people, *CHECK) == 0, "a row that stands twice"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("Session", "session"), ("Decision", "decision"), ("desicion", "decision")]
+)
+def test_a_misspelt_column_of_decisions_rejects_nobody(name, meant, people, capsys):
+    (people / "out").mkdir()
+    (people / "out" / "exclude.tsv").write_text(f"participant_id\t{name}\trater\nsub-001\taccept\tme\n")
+    assert group(people, *CHECK) == 3
+    assert f"has a column '{name}'. Write '{meant}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["Train", "TRAIN", "train"])
+def test_train_is_no_fold_however_it_is_written(word, people):
+    write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, age=AGES)
+    folds = [word if number < 10 else f"f{number % 2}" for number in range(len(PEOPLE))]
+    path = write_table(people / "folds.tsv", participant_id=PEOPLE, repeat1=folds)
+    assert group(people, *PREDICT, "--targets", "age", "--folds-file", path) == 0
+    assert sorted(observed(people, "age")) == sorted(PEOPLE[10:])
+
+
+@pytest.mark.parametrize(("first", "second"), [("F1", "f1"), ("F1", "F1 "), ("1", "1.0")])
+@pytest.mark.parametrize("option", ["--family-column", "--site-column"])
+def test_a_family_or_site_in_two_spellings_is_refused(option, first, second, people, capsys):
+    column = [first, second, *(f"G{number // 2}" for number in range(len(PEOPLE) - 2))]
+    write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, age=AGES, home_id=column)
+    assert group(people, *PREDICT, "--targets", "age", option, "home_id") == (0 if second == "F1 " else 3)
+    if second != "F1 ":  # blanks around a cell are never part of it
+        assert f"one level in several ways ({first}, {second})" in capsys.readouterr().err
+
+
+def test_choices_of_a_file_hold_in_python_and_the_call_wins(people):
+    write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, age=AGES)
+    assert group(people, *CHECK) == 0
+    (people / "choices.toml").write_text('participant_label = ["001", "002", "003"]\nmin_time = 0\n')
+    places = people / "out", people / "bids"
+    assert len(fcpower_bids.load_cohort(*places, config_file=people / "choices.toml").names) == 3
+    chosen = fcpower_bids.load_cohort(*places, config_file=people / "choices.toml", participant_label=("004",))
+    assert list(chosen.names) == ["sub-004"]
+    with pytest.raises(UsageError, match="cannot be read"):
+        fcpower_bids.load_cohort(*places, config_file=people / "absent.toml")
+
+
+@pytest.mark.parametrize("kind", ["a target", "a covariate", "a row that is gone"])
+def test_a_value_of_a_later_session_that_changed_is_seen(kind, tmp_path):
+    """Only the second session has an embedding, so its values are those that are predicted."""
+
+    def draw(row, place):
+        series = np.random.default_rng([row, place]).normal(size=(100, 6))
+        series[:, 5] *= place > 0
+        return series
+
+    write_series(tmp_path, sessions=("1", "2"), draw=draw)
+    asked = ("--targets", "age", "--encoder", "random-init", "--representations", "embedding")
+    rows = [(one, session, age, age % 7 + place) for one, ages in zip(PEOPLE, AGES_OF_SESSIONS, strict=True)
+            for place, (session, age) in enumerate(zip(("1", "2"), ages, strict=True))]  # fmt: skip
+    frame, tables = pd.DataFrame(rows, columns=["participant_id", "session_id", "age", "hours"]), []
+    for changed in (False, False, True):
+        if changed and "gone" in kind:
+            frame = frame.drop(index=31)
+        elif changed:
+            frame.loc[31, "age" if "target" in kind else "hours"] += 30
+        write_table(tmp_path / "bids" / "phenotype" / "ages.tsv", **frame)
+        assert group(tmp_path, *PREDICT[:2], *asked, "--covariates", "hours", "--replace") == 4
+        tables.append((tmp_path / "out" / "group" / "predictions.tsv").read_bytes())
+    assert tables[0] == tables[1] != tables[2]
+
+
+# --- Models ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["two reconstructions", "a copy", "a run without a parcel"])
+def test_a_scan_is_predicted_from_each_of_its_runs_once(kind, tmp_path):
+    assert fit(cohort(tmp_path / "train"), "--targets", "score", "--save-models").code == 0
+    (model,) = models(tmp_path / "train")
+    with_second_runs(cohort(tmp_path / "new"))
+    new = tmp_path / "new"
+    for person in FORTY:
+        if kind == "a copy":
+            shutil.copy(new / f"{person}.npy", new / f"{person}_run-2.npy")
+        if kind == "a run without a parcel":
+            series = np.load(new / f"{person}_run-2.npy")
+            series[:, 3] = 1
+            np.save(new / f"{person}_run-2.npy", series)
+    assert fit(new, *CHECK, quick=()).code == 0
+    if kind == "two reconstructions":
+        shutil.rmtree(new / "out" / "logs" / "status")
+        for path in sorted(new.joinpath("out").rglob("*_run-*"), reverse=True):
+            path.rename(path.with_name(path.name.replace("_run-", "_rec-")))
+    assert run("predict", model, new / "out").code == (0 if kind == "two reconstructions" else 4)
+    rows = table(new / "out" / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv")
+    done = rows[rows["state"] == "predicted"]
+    assert len(done) == len(FORTY) * (2 if kind == "two reconstructions" else 1)
+    assert done["minutes"].astype(float).unique().tolist() == [4.0]
+    if kind != "two reconstructions":
+        why = "identical to that of" if kind == "a copy" else "1 parcels of the model have no value"
+        assert rows.loc[rows["state"] == "refused", "reason"].str.contains(why).tolist() == [True] * len(FORTY)
+        done = done.set_index("participant_id").loc[list(FORTY)]
+    ends = ("", "_run-2") if kind == "two reconstructions" else ("",)
+    edges = [np.corrcoef(np.load(new / f"{who}{end}.npy").T)[np.triu_indices(6, 1)] for who in FORTY for end in ends]
+    wanted = predict_from_arrays(load_model(model).arrays, np.array(edges))[0][:, 0]
+    assert np.sort(done["prediction"].astype(float)) == pytest.approx(np.sort(wanted), abs=1e-9)
+
+
+@pytest.mark.parametrize(("outside", "scans", "holds"), [(1, 3, True), (1, 8, True), (3, 3, False)])
+def test_intervals_are_judged_by_people(outside, scans, holds, tmp_path):
+    """Scans of one person are right or wrong together."""
+    assert fit(cohort(tmp_path / "train"), "--targets", "score", "--save-models").code == 0
+    (model,) = models(tmp_path / "train")
+    who = FORTY[:4]
+    sessions = [str(number) for number in range(scans)]
+    write_series(tmp_path / "new", who, sessions, volumes=120, seed=7)
+    assert fit(tmp_path / "new", *CHECK, quick=()).code == 0
+    first = run("predict", model, tmp_path / "new" / "out")
+    assert first.code == 0, first.err
+    path = tmp_path / "new" / "out" / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv"
+    middle = pd.read_csv(path, sep="\t").groupby("participant_id")["prediction"].mean().loc[list(who)].to_numpy()
+    score = middle + np.where(np.arange(4) < outside, 1e4, 0)
+    known = write_table(tmp_path / "known.tsv", participant_id=who, age=[30] * 4, score=score)
+    told = run("predict", model, tmp_path / "new" / "out", "--phenotypes", known)
+    rows = pd.read_csv(path, sep="\t")
+    values = rows["participant_id"].map(dict(zip(who, score, strict=True)))
+    inside = int(((rows["low"] <= values) & (values <= rows["high"])).sum())
+    assert f"{inside} of {4 * scans} scans with a known score" in told.out
+    right = rows.assign(inside=(rows["low"] <= values) & (values <= rows["high"])).groupby("participant_id").first()
+    facts = load_model(model).facts
+    chance = stats.binom.cdf(int(right["inside"].sum()), 4, facts["Interval"]["NominalCoverage"])
+    assert (chance >= 0.05) == holds
+    assert ("here the intervals do not hold" in told.out) == (not holds)
+
+
+# --- Recordings -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["another name", "a person is gone"])
+def test_recordings_that_the_input_has_no_more_are_named(kind, tmp_path):
+    root = two_runs(tmp_path / "in")
+    assert run_app(root, tmp_path / "out", *ATLAS, *PLAIN).code == 0
+    again = run_app(root, tmp_path / "out", *ATLAS, *PLAIN)
+    assert "any more" not in again.err
+    if kind == "another name":
+        for path in sorted((root / "derivatives").rglob("*_run-1_*")):
+            path.rename(path.with_name(path.name.replace("_run-1", "_run-3")))
+    else:
+        shutil.rmtree(root / "derivatives" / "fmriprep" / "sub-02")
+    some = run_app(root, tmp_path / "out", *ATLAS, *PLAIN, "--participant-label", "01")
+    assert "any more" not in some.err, "a run of some does not see all"
+    found = run_app(root, tmp_path / "out", *ATLAS, *PLAIN)
+    assert found.code == 0, found.err
+    assert "are not in" in found.err
+    assert "any more, such as sub-0" in found.err
+
+
+def test_who_is_skipped_has_a_row_with_the_reason_at_both_levels(tmp_path):
+    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=3, sessions=1, volumes=80))
+    for path in (tmp_path / "in" / "derivatives").rglob("sub-02_*_bold.nii.gz"):
+        path.unlink()
+    found = run_app(tmp_path / "in", tmp_path / "out", *ATLAS, *PLAIN)
+    assert found.code == 0, found.err
+    (row,) = table(tmp_path / "out" / "recordings.tsv").query("recording.str.startswith('sub-02')").to_dict("records")
+    assert row["state"] == "skipped"
+    assert "no preprocessed BOLD series" in row["reason"]
+    told = run(tmp_path / "in", tmp_path / "out", "group", *CHECK, "--min-time", 0, "--nprocs", 1)
+    assert told.code == 0, told.err
+    excluded = table(tmp_path / "out" / "group" / "excluded.tsv").query("participant_id == 'sub-02'")
+    assert excluded["reason"].str.contains("no preprocessed BOLD series").any()
+
+
+@pytest.mark.parametrize("words", [("b={out}", "c={link}"), ("a={out}", "A={other}")])
+def test_a_site_or_its_folder_stands_once(words, tmp_path):
+    write_list(tmp_path / "one", LABELS[:12])
+    for name in ("out", "other"):
+        told = run(tmp_path, tmp_path / name, "group", "-d", f"list={tmp_path}/one/list.tsv", *CHECK, "--min-time", 0)
+        assert told.code == 0, told.err
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    given = [word.format(**{name: tmp_path / name for name in ("out", "other", "link")}) for word in words]
+    told = run(tmp_path, tmp_path / "results", "group", "-d", *given, *CHECK)
+    assert told.code == 2
+    assert "names a site or a folder twice" in told.err
