@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import logging
 import re
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.encoders import FURTHER, PUBLISHED, further_files
 from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable, misfits, read_tensors
-from fcpower_bids.encoders.embedding import Read, ready
+from fcpower_bids.encoders.embedding import Read, positions_of, ready
 from fcpower_bids.encoders.fbert import count_parameters
 from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.store import digest_of
@@ -60,9 +60,7 @@ class ParcelOrder:
 
     def match(self, names: Sequence[str]) -> Columns:
         """Position in `names` of each parcel of this order. Raises RecordingError."""
-        where = {name: i for i, name in enumerate(names)}
-        if len(where) != len(names):
-            raise RecordingError("The recording has two parcels of the same name; parcels are matched by name.")
+        where = positions_of(names)
         best = max(self.spellings, key=lambda spelling: sum(name in where for name in spelling))
         missing = [name for name in best if name not in where]
         # All names of Schaefer 100 are names of other parcels in Schaefer 400: more of a kind is another resolution.
@@ -121,7 +119,7 @@ HF_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 
 @dataclass(frozen=True)
-class PublishedEncoder:
+class PublishedEncoder(ABC):
     """A published encoder with the weights the user supplied; one subclass per model."""
 
     # how its authors feed it
