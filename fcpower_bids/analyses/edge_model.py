@@ -19,6 +19,8 @@ from fcpower_bids.core.differences import PooledNull, false_discovery_rates
 from fcpower_bids.core.kernels import FeatureSource
 from fcpower_bids.errors import Unfit
 
+PERMUTATIONS = 1000
+"""Of the analyses of edges, where no number is asked for."""
 STEPS = 50
 """Of Newton's iteration for the inverse of the trigamma function, which needs fewer than ten."""
 LEAST_EXCESS = 1e-6

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import linalg, special
 
+from fcpower_bids.analyses.edge_model import PERMUTATIONS
 from fcpower_bids.analyses.features import (
     Representation,
     build_representations,
@@ -22,7 +23,7 @@ from fcpower_bids.analyses.study import plan_scan_blocks, resolve_preset
 from fcpower_bids.analyses.targets import covariate_columns
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.data_checks import rank_correlation
-from fcpower_bids.core.differences import PooledNull, false_discovery_rates, permutation_p_value
+from fcpower_bids.core.differences import SIGNIFICANT, PooledNull, false_discovery_rates, permutation_p_value
 from fcpower_bids.core.edges import edge_names
 from fcpower_bids.core.identification import units_of
 from fcpower_bids.core.kernels import FeatureSource
@@ -33,12 +34,9 @@ from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
 
 FEWEST = 4
-PERMUTATIONS = 1000
-"""Taken where no number is asked for."""
 PANEL, TOGETHER = 1024, 256
 """Edges, and permutations that go through them together: their correlations stay in the cache."""
 WITHOUT_EDGES = "QC-FC needs a representation made of edges, such as fc; name one with --representations."
-SIGNIFICANT = 0.05
 
 FACTS: dict[str, Any] = {
     "Rule": (
