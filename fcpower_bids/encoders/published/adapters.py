@@ -191,10 +191,11 @@ class PublishedEncoder(ABC):
     @property
     def reading(self) -> str:
         """Part of a recording that is read, in words."""
-        if self.frames is None:
-            return "whole recording"
-        apart = f" {self.target_time:g} s apart" if self.target_time else ""
-        return f"windows of {self.frames} volumes{apart}"
+        return "whole recording" if self.frames is None else f"windows of {self.frames} volumes{self._apart}"
+
+    @property
+    def _apart(self) -> str:
+        return f" {self.target_time:g} s apart" if self.target_time else ""
 
     @property
     def target_time(self) -> float | None:
@@ -235,14 +236,18 @@ class PublishedEncoder(ABC):
             )
         return resample(series, repetition_time, target)
 
-    def windows(self, series: FloatArray, frames: int) -> FloatArray:
-        """Cut (T, P) into ceil(T / frames) windows (n, frames, P), evenly spread. Raises RecordingError."""
+    def windows(self, series: FloatArray, frames: int, number: int = 0) -> FloatArray:
+        """Cut (T, P) into windows (n, frames, P), evenly spread, the first at the start and the last at the end.
+
+        `number`: how many; 0 for as many as hold all volumes. Raises RecordingError.
+        """
         if len(series) < frames:
             raise RecordingError(
-                f"The recording has {len(series)} volumes at the repetition time of {self.name}, which needs "
-                f"{frames}; leave it out of the embedding."
+                f"The recording has {len(series)} volumes{self._apart} and {self.name} needs {frames}; leave it out of "
+                "the embedding."
             )
-        return crops(series, frames, -(-len(series) // frames))
+        starts = np.linspace(0, len(series) - frames, number or -(-len(series) // frames)).astype(int)
+        return np.stack([series[start : start + frames] for start in starts])
 
     @classmethod
     def load(
@@ -357,12 +362,6 @@ def resample(series: FloatArray, repetition_time: float, target: float) -> Float
     left = np.minimum((wanted / repetition_time).astype(int), len(series) - 2)
     share = (wanted / repetition_time - left)[:, None]
     return np.asarray((1 - share) * series[left] + share * series[left + 1])
-
-
-def crops(series: FloatArray, frames: int, n: int) -> FloatArray:
-    """Cut n evenly spaced windows from (T, P), the first at the start and the last at the end: (n, frames, P)."""
-    starts = np.linspace(0, len(series) - frames, n).astype(int)
-    return np.stack([series[start : start + frames] for start in starts])
 
 
 def z_scored(series: FloatArray) -> FloatArray:
