@@ -41,6 +41,7 @@ from fcpower_bids.core.connectome import (
     spectral_map,
 )
 from fcpower_bids.core.edges import edge_count, vectorise_edges
+from fcpower_bids.core.kernels import normalise_rows
 from fcpower_bids.encoders.checkpoints import digest_facts, resolved
 from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, FcPowerError
 from fcpower_bids.parallel import begin_worker
@@ -128,15 +129,7 @@ def teacher_vector_and_rank(series: ArrayLike, alpha: float) -> tuple[FloatArray
         eigenvalues, eigenvectors = eigendecompose(pearson_connectivity(series))
     matrix = spectral_map(eigenvectors, power_weights(eigenvalues, alpha))
     vector = np.asarray(vectorise_edges(matrix, weighted=False), dtype=np.float64)
-    return unit_vectors(vector[None])[0], rank(eigenvalues)
-
-
-def unit_vectors(vectors: ArrayLike) -> FloatArray:
-    """Undo the rounding of storage: teacher vectors, one per row, centred and of unit norm in double precision."""
-    z = np.array(vectors, dtype=np.float64)
-    z -= z.mean(axis=1, keepdims=True)
-    z /= np.linalg.norm(z, axis=1, keepdims=True)
-    return z
+    return normalise_rows(vector[None])[0], rank(eigenvalues)
 
 
 def teacher_kernel(vectors: Path, rows: Indices, size: int = 1024, n_processes: int = 1) -> NDArray[np.float32]:
@@ -163,8 +156,8 @@ def teacher_kernel(vectors: Path, rows: Indices, size: int = 1024, n_processes: 
 def _kernel_rows(vectors: Path, rows: Indices, size: int, start: int) -> NDArray[np.float32]:
     """Rows of the kernel from the diagonal on."""
 
-    def block(first: int) -> FloatArray:
-        return unit_vectors(np.load(vectors, mmap_mode="r")[rows[first : first + size]])
+    def block(first: int) -> FloatArray:  # without the rounding of storage
+        return normalise_rows(np.load(vectors, mmap_mode="r")[rows[first : first + size]])
 
     mine = block(start)
     parts = [mine @ mine.T, *(mine @ block(first).T for first in range(start + size, len(rows), size))]
@@ -327,8 +320,13 @@ def prepare_corpus(folder: Path, output: Path, n_processes: int = 1) -> None:
     digest = arrays.digest()
     if kernel_corpus(output / KERNEL) == digest:
         return
-    arrays.prove()
-    write_kernel(output / KERNEL, digest, folder / TEACHERS, np.arange(len(arrays.teachers)), n_processes)
+    try:
+        arrays.prove()
+        write_kernel(output / KERNEL, digest, folder / TEACHERS, np.arange(len(arrays.teachers)), n_processes)
+    except ValueError as error:
+        raise DatasetError(
+            f"{folder / TEACHERS} has a vector that lacks a value, or has but one; download the corpus again."
+        ) from error
 
 
 def open_corpus(folder: Path, output: Path, device: torch.device | str = "cpu") -> Corpus:
@@ -410,7 +408,7 @@ class _Arrays:
                 again = teacher_vector_and_rank(np.concatenate(series), ALPHA_STAR)[0]
             except ParcelError as error:
                 raise DatasetError(f"{name} in {self.folder} has missing or constant parcels ({error}).") from error
-            agreement = float(again @ unit_vectors(self.teachers[recording][None])[0])
+            agreement = float(again @ normalise_rows(self.teachers[recording][None])[0])
             if not agreement > AGREEMENT:
                 raise DatasetError(
                     f"The windows of {name} in {self.folder} are not those that its teacher was computed from "
