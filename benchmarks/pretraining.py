@@ -23,7 +23,7 @@ import torch
 from fcpower_bids.core.alignment import kernel_alignment
 from fcpower_bids.core.identification import identify
 from fcpower_bids.core.kernels import normalise_rows
-from fcpower_bids.encoders.checkpoints import load_strictly, read_config, read_tensors
+from fcpower_bids.encoders.checkpoints import load_weights, read_config
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.pretrain.corpus import teacher_vector_and_rank
 from fcpower_bids.pretrain.engine import PretrainConfig, on_all_processes
@@ -124,7 +124,7 @@ def trained(scans: Scans, seen: list[str], unseen: list[str], config: PretrainCo
         rows = []
         for checkpoint in sorted((folder / "run" / "checkpoints").glob("step-*")):
             model = read_config(checkpoint)[0].build()
-            load_strictly(model, read_tensors(checkpoint / "model.safetensors"), str(checkpoint))
+            load_weights(model, checkpoint)
             step = int(checkpoint.name.removeprefix("step-"))
             rows.append({"map": "F-BERT", "people": len(seen), "step": step, **score(encode(model), scans, unseen)})
         return rows

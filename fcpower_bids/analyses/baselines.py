@@ -15,7 +15,7 @@ from fcpower_bids.analyses.evaluate import cross_validate
 from fcpower_bids.analyses.study import Study
 from fcpower_bids.analyses.targets import Target, build_once, covariate_columns, join_target_builders, site_columns
 from fcpower_bids.core.arrays import FloatArray, Labels, Rows
-from fcpower_bids.core.differences import largest_of_permutations, largest_standardised
+from fcpower_bids.core.differences import SIGNIFICANT, largest_of_permutations, largest_standardised
 from fcpower_bids.core.krr import Regression
 from fcpower_bids.core.scores import score_predictions, scores_within
 from fcpower_bids.core.targets import (
@@ -158,7 +158,6 @@ MOTION, MINUTES = "mean_fd", "minutes"
 PEOPLE_PER_COLUMN = 10
 MOST_PERMUTATIONS = 200
 """Taken where no number is asked for."""
-SIGNIFICANT = 0.05
 FEWEST_PERMUTATIONS = 20
 """Fewer cannot give a p below 0.05."""
 GAINS = {"gain": "value", "gain_cod": "predictive_cod"}

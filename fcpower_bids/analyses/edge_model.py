@@ -19,6 +19,8 @@ from fcpower_bids.core.differences import PooledNull, false_discovery_rates
 from fcpower_bids.core.kernels import FeatureSource
 from fcpower_bids.errors import Unfit
 
+PERMUTATIONS = 1000
+"""Of the analyses of edges, where no number is asked for."""
 STEPS = 50
 """Of Newton's iteration for the inverse of the trigamma function, which needs fewer than ten."""
 LEAST_EXCESS = 1e-6
@@ -69,7 +71,12 @@ class EdgeModel:
     """
 
     def __init__(
-        self, target: ArrayLike, covariates: ArrayLike, sites: ArrayLike | None = None, groups: ArrayLike | None = None
+        self,
+        target: ArrayLike,
+        covariates: ArrayLike,
+        sites: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        fewest_df: int = FEWEST_DF,
     ) -> None:
         values = np.asarray(target, dtype=np.float64)
         n = len(values)
@@ -86,12 +93,12 @@ class EdgeModel:
         vectors, sizes, _ = np.linalg.svd(left, full_matrices=False)
         basis = self.covariates = np.asarray(vectors[:, sizes > 1e-8])
         self.df = n - int(self.sites.max()) - 1 - basis.shape[1] - 1
-        if self.df < FEWEST_DF:
+        if self.df < fewest_df:
             remedy = "Name fewer --covariates, add people" if basis.shape[1] else "Add people"
             raise Unfit(
                 f"{n} people are too few: with {basis.shape[1]} columns of covariates and {int(self.sites.max()) + 1} "
                 f"{'means of sites' if self.sites.any() else 'mean'} they leave {self.df} degrees of freedom, and "
-                f"{FEWEST_DF} are needed. {remedy}, or leave edges out of --analyses."
+                f"{fewest_df} are needed. {remedy}, or leave edges out of --analyses."
             )
         tested = self._without_sites(values[:, None])[:, 0]
         tested -= basis @ (basis.T @ tested)

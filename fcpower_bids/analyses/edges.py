@@ -13,6 +13,7 @@ from scipy import special
 from threadpoolctl import threadpool_limits
 
 from fcpower_bids.analyses.edge_model import (
+    PERMUTATIONS,
     SAMPLE,
     EdgeModel,
     EdgeTests,
@@ -23,7 +24,7 @@ from fcpower_bids.analyses.features import FC, FC_POWER, build_representations, 
 from fcpower_bids.analyses.study import Exchange, describe_people, plan_exchange, resolve_preset
 from fcpower_bids.analyses.targets import choose_people, choose_targets
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.differences import largest_of_permutations
+from fcpower_bids.core.differences import SIGNIFICANT, largest_of_permutations
 from fcpower_bids.errors import Unfit
 from fcpower_bids.parallel import say, track
 from fcpower_bids.records import Blocks, Cohort, Table
@@ -33,11 +34,8 @@ from fcpower_bids.settings import Settings
 
 R, D = "r", "d"
 STRONGER, WEAKER = "stronger", "weaker"
-SIGNIFICANT = 0.05
 FEWEST_EDGES = 2
 """A network of edges has so many at least."""
-PERMUTATIONS = 1000
-"""Taken where no number is asked for."""
 THRESHOLD_P = 0.001
 """Two-sided p of the threshold of networks of edges where none is asked for."""
 SPECS = EDGES, COMPONENTS, NULL, SUMMARY = tuple(

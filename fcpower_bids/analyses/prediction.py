@@ -71,26 +71,24 @@ RELIABILITY_FACTS = {
 
 def tabulate_people(study: Study, results: Results, facts: Mapping[str, Any]) -> dict[str, Table]:
     """Return ``predictions``, or ``prediction_means`` where it has too many rows."""
-    tested = sum(fold.test.size for fold in study.folds)
-    n_rows = tested * len(study.targets) * len(results)
+    n_rows = sum(fold.test.size for fold in study.folds) * len(study.targets) * len(results)
     whole = n_rows <= MOST_ROWS
     name = "predictions" if whole else "prediction_means"
 
     def blocks() -> Iterator[pd.DataFrame]:
         for block in person_frames(study, results):
             if not whole:  # person by person, in the order of their names
-                about = {name: block[name].iloc[0] for name in ("target", "representation")}
-                block = block.groupby("participant_id", sort=True).agg(
+                people = block.groupby(["target", "representation", "participant_id"], as_index=False)
+                block = people.agg(
                     n_repeats=("predicted", "size"),
                     observed=("observed", "mean"),
                     predicted=("predicted", "mean"),
                     predicted_sd=("predicted", "std"),
                 )
-                block = block.reset_index().assign(**about)
             yield block[list(TABLES[name].columns)]
 
-    people = np.unique(np.concatenate([fold.test for fold in study.folds])).size
-    made = Blocks(blocks, n_rows if whole else people * len(study.targets) * len(results))
+    tested = np.unique(np.concatenate([fold.test for fold in study.folds])).size
+    made = Blocks(blocks, n_rows if whole else tested * len(study.targets) * len(results))
     return {name: Table(made, TABLES[name], facts)}
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import linalg, special
+from scipy import special
 
+from fcpower_bids.analyses.edge_model import PERMUTATIONS, EdgeModel
 from fcpower_bids.analyses.features import (
     Representation,
     build_representations,
@@ -22,23 +22,20 @@ from fcpower_bids.analyses.study import plan_scan_blocks, resolve_preset
 from fcpower_bids.analyses.targets import covariate_columns
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.data_checks import rank_correlation
-from fcpower_bids.core.differences import PooledNull, false_discovery_rates, permutation_p_value
+from fcpower_bids.core.differences import SIGNIFICANT, PooledNull, false_discovery_rates, permutation_p_value
 from fcpower_bids.core.edges import edge_names
 from fcpower_bids.core.identification import units_of
 from fcpower_bids.core.kernels import FeatureSource
 from fcpower_bids.core.targets import permuted_rows
-from fcpower_bids.errors import NotInCohort
+from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
 
 FEWEST = 4
-PERMUTATIONS = 1000
-"""Taken where no number is asked for."""
 PANEL, TOGETHER = 1024, 256
 """Edges, and permutations that go through them together: their correlations stay in the cache."""
 WITHOUT_EDGES = "QC-FC needs a representation made of edges, such as fc; name one with --representations."
-SIGNIFICANT = 0.05
 
 FACTS: dict[str, Any] = {
     "Rule": (
@@ -60,12 +57,12 @@ def prepare(cohort: Cohort, settings: Settings) -> None:
 def analyse_qc_fc(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     """Correlate every edge with mean FD over people (Power et al. 2012; Ciric et al. 2017). Raises NotInCohort."""
     people, groups, motion = people_with_motion(cohort)
-    people, groups, model = _model(cohort, people, groups, motion, settings)
+    people, groups, model, orders, related = _model(cohort, people, groups, motion, settings)
     distance, summary, edges = edge_distances(cohort), list[dict[str, Any]](), list[pd.DataFrame]()
     first, second = zip(*edge_names(cohort.parcels), strict=True)
     for representation in _edge_representations(cohort, groups, settings):
-        r, pooled, strengths = correlate_edges(representation.features(), model)
-        plain = not model.related and model.n_sites == 1  # t holds: no one is related, no site has a spread of its own
+        r, pooled, strengths = correlate_edges(representation.features(), model, orders)
+        plain = not related and not model.sites.any()  # t holds: no one is related, no site has a spread of its own
         # two-sided, of a correlation by t
         size = np.abs(r) * np.sqrt(model.df / np.clip(1 - r**2, 1e-300, None))
         p = np.asarray(2 * special.stdtr(model.df, -size)) if plain else np.full(r.shape, np.nan)
@@ -73,8 +70,8 @@ def analyse_qc_fc(cohort: Cohort, settings: Settings) -> dict[str, Table]:
         known = np.isfinite(r)
         both, middle = known & np.isfinite(distance), float(special.stdtrit(model.df, 0.75))
         apart = both.sum() > 2 and np.ptp(distance[both]) > 0
-        row = {"representation": representation.name, "n_people": len(model.score), "n_sites": model.n_sites}
-        row |= {"n_covariates": model.held.shape[1] - model.n_sites, "n_permutations": len(strengths)}
+        row = {"representation": representation.name, "n_people": len(people), "n_sites": int(model.sites.max()) + 1}
+        row |= {"n_covariates": model.covariates.shape[1], "n_permutations": len(strengths)}
         row |= {"n_edges": int(known.sum()), "median_abs_r_chance": middle / np.sqrt(model.df + middle**2)}
         row["p_all"] = permutation_p_value(float(np.nanmean(r**2)), strengths) if len(strengths) else np.nan
         if known.any():
@@ -122,30 +119,13 @@ def _edge_representations(cohort: Cohort, groups: list[Rows], settings: Settings
     return (made for made in build_representations(cohort, groups, wanted, settings) if made.is_edges)
 
 
-@dataclass(frozen=True, eq=False)
-class MotionModel:
-    """Mean FD of n people without what covariates and sites explain, and its permutations."""
-
-    score: FloatArray  # (n,): of length 1
-    held: FloatArray  # (n, c): orthonormal basis of what is held constant: the means of the sites, and the covariates
-    n_sites: int
-    orders: Rows  # (B, n)
-    related: bool  # whether there are families
-
-    @property
-    def df(self) -> int:
-        """Residual degrees of freedom of a correlation."""
-        return len(self.score) - self.held.shape[1] - 1
-
-    def residuals(self, values: FloatArray) -> FloatArray:
-        """Columns (n, k) without what is held constant."""
-        return np.asarray(values - self.held @ (self.held.T @ values))
-
-
 def _model(
     cohort: Cohort, people: list[str], groups: list[Rows], motion: FloatArray, settings: Settings
-) -> tuple[list[str], list[Rows], MotionModel]:
-    """Hold covariates and sites constant; people without a covariate are left out. Raises NotInCohort."""
+) -> tuple[list[str], list[Rows], EdgeModel, Rows, bool]:
+    """Hold covariates and sites constant; people without a covariate are left out. Raises NotInCohort.
+
+    Returns the people, their scans, the model of mean FD, its permutations (B, n), and whether there are families.
+    """
     table = cohort.phenotypes.set_axis(cohort.phenotypes.index.astype(str))
     names = [
         name for name in resolve_preset(settings).covariates if name not in ("mean_fd", settings.group.site_column)
@@ -155,43 +135,35 @@ def _model(
     people, groups, motion = [people[row] for row in known], [groups[row] for row in known], motion[known]
     labels = np.array(people, dtype=str)
     blocks = plan_scan_blocks(cohort, labels, settings)
-    sites = blocks.sites
-    means = np.ones((len(people), 1)) if sites is None else (sites[:, None] == np.unique(sites)).astype(float)
-    held = means
-    if len(people):  # an orthonormal basis, whatever the units
-        held = np.column_stack([means, columns.to_numpy(dtype=float)[known]])
-        size = np.linalg.norm(held, axis=0)
-        held = np.asarray(linalg.orth(held[:, size > 0] / size[size > 0], rcond=1e-8))
-    left = motion - held @ (held.T @ motion)
-    length = float(np.linalg.norm(left))
-    if len(people) - held.shape[1] < FEWEST - 1 or length <= 1e-8 * np.linalg.norm(motion):
+    try:
+        model = EdgeModel(motion, columns.to_numpy(dtype=float)[known], blocks.sites, fewest_df=FEWEST - 2)
+    except Unfit as error:
         raise NotInCohort(
             f"Covariates and sites leave nothing of the mean FD of {len(people)} people, so QC-FC is not defined; name "
             "fewer --covariates, or leave qc_fc out of --analyses."
-        )
+        ) from error
     number = PERMUTATIONS if settings.group.permutations is None else settings.group.permutations
     units = units_of(labels, blocks.families)
-    orders = permuted_rows(len(labels), number, settings.method.random_seed, units, sites)
-    return people, groups, MotionModel(left / length, held, means.shape[1], orders, blocks.families is not None)
+    orders = permuted_rows(len(labels), number, settings.method.random_seed, units, blocks.sites)
+    return people, groups, model, orders, blocks.families is not None
 
 
-def correlate_edges(features: FeatureSource, model: MotionModel) -> tuple[FloatArray, PooledNull, FloatArray]:
-    """Correlate edges with motion: r (E,), |r| of all permutations, and their mean r squared (B,)."""
+def correlate_edges(
+    features: FeatureSource, model: EdgeModel, orders: Rows
+) -> tuple[FloatArray, PooledNull, FloatArray]:
+    """Correlate edges with motion: r (E,), |r| of all permutations (B, n), and their mean r squared (B,)."""
     # covariates are not taken from the permuted scores again, so that these are a little less spread
-    wider = np.sqrt((len(model.score) - model.n_sites) / (model.df + 1))
-    correlations, pooled, strength, n_varying = [], PooledNull(1.0), np.zeros(len(model.orders)), 0
+    wider = np.sqrt(1 + model.covariates.shape[1] / (model.df + 1))
+    correlations, pooled, strength, n_varying = [], PooledNull(1.0), np.zeros(len(orders)), 0
     for start in range(0, features.shape[1], PANEL):
-        block = np.asarray(features[:, start : start + PANEL], dtype=float)
-        left = model.residuals(block)
-        norm = np.linalg.norm(left, axis=0)
-        varies = norm > 1e-12 * np.maximum(np.abs(block).max(axis=0), 1e-300) * len(block) ** 0.5
-        left /= np.where(varies, norm, 1.0)
-        correlations.append(np.where(varies, np.clip(model.score @ left, -1, 1), np.nan))
+        left = model.residuals(features[:, start : start + PANEL])
+        varies = left.any(axis=0)
+        correlations.append(np.where(varies, np.clip(model.tested @ left, -1, 1), np.nan))
         left = left[:, varies].astype(np.float32)  # sizes are counted in steps of 2^-16
         n_varying += left.shape[1]
-        for first in range(0, len(model.orders), TOGETHER):
+        for first in range(0, len(orders), TOGETHER):
             rows = slice(first, first + TOGETHER)
-            permuted = (wider * model.score[model.orders[rows]]).astype(np.float32) @ left
+            permuted = (wider * model.tested[orders[rows]]).astype(np.float32) @ left
             pooled.add(permuted)
             strength[rows] += np.einsum("be,be->b", permuted, permuted)
     return np.concatenate(correlations), pooled, strength / max(n_varying, 1)

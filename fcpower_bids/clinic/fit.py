@@ -23,10 +23,11 @@ from fcpower_bids.analyses.features import FC, FC_POWER, build_representations, 
 from fcpower_bids.analyses.prediction import SUMMARY
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.analyses.targets import join_target_builders
-from fcpower_bids.clinic.page import SIGNIFICANT, say_in_full, was_tested
+from fcpower_bids.clinic.page import say_in_full, was_tested
 from fcpower_bids.cohort.feature_choice import gather_preprocessing
 from fcpower_bids.cohort.recordings import selected_of
 from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.differences import SIGNIFICANT
 from fcpower_bids.core.krr import LAST_DECADE, decades
 from fcpower_bids.core.nested import score_penalties
 from fcpower_bids.core.probe import ModelArrays, predict_from_arrays, ridge_model_arrays

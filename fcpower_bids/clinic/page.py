@@ -16,7 +16,6 @@ from fcpower_bids.outputs.dataset import parse_name
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.reports.page import listed, render_page, show_number, write_page
 
-SIGNIFICANT = 0.05
 PREDICTED, CAUTION = "predicted", "caution"
 ENTITIES = {"ses": "session", "task": "task", "acq": "acquisition", "run": "run"}
 Row = Mapping[Any, Any]

@@ -19,7 +19,6 @@ from fcpower_bids.analyses.features import FC, FC_POWER
 from fcpower_bids.clinic.fit import FinalModel, load_model, refuse_without_skill, scan_digest, telling_edges
 from fcpower_bids.clinic.page import PREDICTED as DONE
 from fcpower_bids.clinic.page import (
-    SIGNIFICANT,
     ends_of,
     possible_classes,
     say_in_full,
@@ -45,6 +44,7 @@ from fcpower_bids.cohort.scans import group_scans, run_weights, tabulate_scans
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome import spectral_power
 from fcpower_bids.core.data_checks import COPIED
+from fcpower_bids.core.differences import SIGNIFICANT
 from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.core.probe import predict_from_arrays
 from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError, Unfit

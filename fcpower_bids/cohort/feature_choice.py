@@ -116,12 +116,7 @@ def match_atlases(spec: str, names: Sequence[str]) -> list[str]:
 def check_alike(connectomes: Sequence[Connectome]) -> list[str]:
     """Check that all connectomes were made alike, and return notes on harmless differences. Raises DatasetError."""
     _same(connectomes, "confound strategy", lambda connectome: connectome.facts.get("NuisanceStrategy"))
-
-    def band(connectome: Connectome) -> str | None:
-        edges = connectome.facts.get("SoftwareFilters", {}).get("Butterworth", {})
-        return f"{edges.get('HighPassHz')} to {edges.get('LowPassHz')}" if edges else None
-
-    _same(connectomes, "pass-band in Hz", band)
+    _same(connectomes, "pass-band in Hz", lambda connectome: " to ".join(map(str, band_in(connectome.facts))) or None)
     notes = _other_choices(connectomes)
     powers = [set(connectome.powers) for connectome in connectomes if connectome.powers]
     if powers and not set.intersection(*powers):
@@ -164,16 +159,23 @@ def _other_choices(connectomes: Sequence[Connectome]) -> list[str]:
     )
 
 
+def band_in(sidecar: Mapping[str, Any]) -> list[float | None]:
+    """Edges of the pass-band in Hz that a sidecar states, None for an open one; nothing where it states no band."""
+    filters = sidecar.get("SoftwareFilters")
+    band = filters.get("Butterworth") if isinstance(filters, Mapping) else None
+    return [band.get(key) for key in ("HighPassHz", "LowPassHz")] if isinstance(band, Mapping) and band else []
+
+
 def cleaning_of(connectomes: Sequence[Connectome]) -> dict[str, Any]:
     """How the series of the cohort were cleaned, by their sidecars: strategy, pass-band, censoring; what is known."""
     facts = [connectome.facts for connectome in connectomes]
-    strategy, band = facts[0].get("NuisanceStrategy"), facts[0].get("SoftwareFilters", {}).get("Butterworth", {})
+    strategy = facts[0].get("NuisanceStrategy")
     thresholds = {
         sidecar["CensoringThresholdMillimetres"] for sidecar in facts if "CensoringThresholdMillimetres" in sidecar
     }
     cleaning: dict[str, Any] = {} if strategy in (None, UNKNOWN_STRATEGY) else {"NuisanceStrategy": strategy}
-    if band:
-        cleaning["PassBandHz"] = [band.get("HighPassHz"), band.get("LowPassHz")]
+    if band := band_in(facts[0]):
+        cleaning["PassBandHz"] = band
     return cleaning | ({"CensoringThresholdsMillimetres": sorted(thresholds)} if thresholds else {})
 
 

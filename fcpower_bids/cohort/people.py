@@ -145,9 +145,16 @@ def load_phenotypes(settings: Settings, scanned: Scanned) -> Phenotypes:
     if sites and ours.absolute() not in {table.path.absolute() for table in sources} and is_table(ours):
         notes.append(f"{ours} is not read where --derivatives names output folders: give it with --phenotypes.")
     phenotypes = load_people(sources, scanned, datasets, settings.group.missing_values)
-    phenotypes = replace(phenotypes, notes=(*notes, *phenotypes.notes))
-    if len(sites) > 1 or (sites and SITE not in phenotypes.frame):
-        phenotypes = _with_sites(phenotypes)
+    frame, conflicts, notes = phenotypes.frame, phenotypes.conflicts, [*notes, *phenotypes.notes]
+    if len(sites) > 1 or (sites and SITE not in frame):
+        # a column of this name is of scanners, of which two datasets may call two alike
+        of_people = pd.Series([site_in(str(person)) for person in frame.index], frame.index, dtype=object)
+        named = frame[SITE].dropna() if SITE in frame else pd.Series(dtype=object)
+        if named.astype(str).str.casefold().ne(of_people.loc[named.index].str.casefold()).any():
+            notes.append(f"The column '{SITE}' has the name of --derivatives; call that of scanners otherwise.")
+        conflicts = {name: why for name, why in conflicts.items() if name != SITE}
+        frame = frame.assign(**{SITE: of_people})
+    phenotypes = replace(phenotypes, frame=frame, conflicts=conflicts, notes=tuple(notes))
     known = [str(name) for name in phenotypes.frame.columns]
     for code in settings.group.missing_values:  # of a column that is not there: its values would be taken as measured
         column, sign, _ = code.rpartition("=")
@@ -174,16 +181,6 @@ def _with_classes(phenotypes: Phenotypes, scanned: Scanned, settings: Settings) 
         counts = [int((there == value).sum()) for value in (1, 0)]
         notes.append(f"{name} is {column} of {number:g} or more: {counts[0]} people, {counts[1]} below it.")
     return replace(phenotypes, frame=frame, conflicts=conflicts, notes=tuple(notes))
-
-
-def _with_sites(phenotypes: Phenotypes) -> Phenotypes:
-    """Add the sites of the people; a column of this name is of scanners, of which two datasets may call two alike."""
-    frame, notes = phenotypes.frame, phenotypes.notes
-    sites = pd.Series([site_in(str(person)) for person in frame.index], frame.index, dtype=object)
-    if SITE in frame and (frame[SITE].notna() & frame[SITE].astype(str).str.casefold().ne(sites.str.casefold())).any():
-        notes += (f"The column '{SITE}' has the name of --derivatives; call that of scanners otherwise.",)
-    conflicts = {name: why for name, why in phenotypes.conflicts.items() if name != SITE}
-    return replace(phenotypes, frame=frame.assign(**{SITE: sites}), conflicts=conflicts, notes=notes)
 
 
 def tables_of(dataset: Path) -> list[Path]:

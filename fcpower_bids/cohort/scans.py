@@ -50,7 +50,6 @@ MOST_LACKING = 0.5
 """Share of the parcels of all that a connectome must have to be of the same parcellation."""
 MOST_OTHERS = 0.25
 """Share of scans of other parcels above which they are not left out one by one: two kinds were put together."""
-"""Names that were given by place: which parcel is lacking cannot be told by them."""
 ROUNDING = 1e-8
 """Largest asymmetry of a matrix of another program, or excess over 1."""
 
@@ -92,12 +91,17 @@ def read_edges(paths: Sequence[Path], settings: Settings) -> Edges:
         if isinstance(row, str) or path in others:
             unreadable[path] = row if isinstance(row, str) else others[path]
             continue
-        edges, place = _spread(row[0], row[1], parcels), len(digests)
+        (edges, names, of_series), place = row, len(digests)
+        if names != parcels:  # among the edges of all parcels, NaN where it lacks one
+            where = [parcels.index(name) for name in names]
+            matrix = np.full((len(parcels), len(parcels)), np.nan)
+            matrix[np.ix_(where, where)] = rebuild_connectome(edges)
+            edges = vectorise_edges(matrix, weighted=False)
         array[place] = edges
         if np.isnan(edges).any():
             missing[place] = np.isnan(np.diag(rebuild_connectome(edges)))
         digests.append(hashlib.blake2b(edges.data, digest_size=16).hexdigest())
-        contents.append(row[2] or digests[-1])
+        contents.append(of_series or digests[-1])
     if not digests:
         raise DatasetError(next(iter(unreadable.values())))
     return Edges(parcels, array, missing[: len(digests)], tuple(digests), tuple(contents), unreadable)
@@ -198,16 +202,6 @@ def parcels_of_all(named: Mapping[Path, tuple[str, ...]]) -> tuple[tuple[str, ..
             "atlas, or leave one kind out with --exclude-file."
         )
     return whole, others
-
-
-def _spread(edges: np.ndarray, names: tuple[str, ...], parcels: tuple[str, ...]) -> np.ndarray:
-    """Put the edges of a connectome among those of all parcels, NaN where it lacks one."""
-    if names == parcels:
-        return edges
-    place = [parcels.index(name) for name in names]
-    matrix = np.full((len(parcels), len(parcels)), np.nan)
-    matrix[np.ix_(place, place)] = rebuild_connectome(edges)
-    return vectorise_edges(matrix, weighted=False)
 
 
 Scan = tuple[Run, ...]

@@ -13,6 +13,9 @@ from scipy import special
 
 from fcpower_bids.core.arrays import FloatArray
 
+SIGNIFICANT = 0.05
+"""P below which a test finds something."""
+
 
 def corrected_resampled_t(
     differences: ArrayLike,

@@ -26,13 +26,6 @@ class FeatureSource(Protocol):
         """Return a block as an array."""
 
 
-class Filled(FeatureSource, Protocol):
-    """Features that are written row by row."""
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        """Write a row, or some."""
-
-
 def correlation_kernel(features: FeatureSource, dtype: type[np.floating] = np.float64) -> FloatArray:
     """Pearson correlation (n, n) between the features (n, E) of all pairs (the kernel K_alpha of the paper).
 
@@ -81,8 +74,8 @@ def power_features(
     eigenvectors: Sequence[FloatArray] | FloatArray,
     alpha: float,
     tolerance: float = CLIP_TOLERANCE,
-    out: Filled | None = None,
-) -> Filled:
+    out: NDArray[np.floating] | None = None,
+) -> NDArray[np.floating]:
     """Edges (n, E) of FC^alpha times sqrt(2), from eigenvalues (n, P) in descending order and eigenvectors (P, P).
 
     With g the weights of the eigenvalues, ``W = V sqrt(g)`` and ``FC^alpha = W W'``; modes up to `tolerance` times the
@@ -90,7 +83,7 @@ def power_features(
     """
     values = np.asarray(eigenvalues)
     n, n_parcels = values.shape
-    features: Filled = np.empty((n, edge_count(n_parcels))) if out is None else out
+    features = np.empty((n, edge_count(n_parcels))) if out is None else out
     for i in range(n):
         weights = power_weights(values[i], alpha, tolerance)
         kept = weights > 0

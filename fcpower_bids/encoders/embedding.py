@@ -17,15 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 from fcpower_bids.core.connectome import ParcelError, standardise
 from fcpower_bids.encoders import FACTS, HUB_IDS, LICENCE, NOTICE, RANDOM, name_of_weights
 from fcpower_bids.encoders.checkpoints import (
+    WEIGHTS,
     CheckpointError,
     EncoderUnavailable,
     ModelCard,
-    check_proof,
-    load_strictly,
+    load_weights,
     locate,
     read_config,
     read_fields,
-    read_tensors,
     resolved,
 )
 from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig, count_parameters
@@ -53,6 +52,14 @@ def ready(encoder: E, parcel_names: Sequence[str] | None) -> E:
     except RecordingError as error:
         raise CheckpointError(str(error)) from None
     return encoder
+
+
+def positions_of(parcel_names: Sequence[str]) -> dict[str, int]:
+    """Number parcels by name. Raises RecordingError."""
+    where = {name: i for i, name in enumerate(parcel_names)}
+    if len(where) != len(parcel_names):
+        raise RecordingError("The recording has two parcels of the same name; parcels are matched by name.")
+    return where
 
 
 @cache
@@ -136,9 +143,7 @@ class SeriesEncoder:
 
     def columns(self, parcel_names: Sequence[str]) -> NDArray[np.intp]:
         """Position in the input of each parcel of the encoder. Raises RecordingError."""
-        where = {name: i for i, name in enumerate(parcel_names)}
-        if len(where) != len(parcel_names):
-            raise RecordingError("The recording has two parcels of the same name; parcels are matched by name.")
+        where = positions_of(parcel_names)
         labels = self.card.roi_labels
         if len(labels) != len(parcel_names) and all(map(PLACE.fullmatch, parcel_names)):
             raise RecordingError(
@@ -242,13 +247,11 @@ def load_fbert(
     if str(weights) in HUB_IDS.values():
         logger.warning(NOTICE)
         card = replace(card, licence=LICENCE)
-    path = folder / "model.safetensors"
-    model = config.build().eval()
-    load_strictly(model, rename_keys(read_tensors(path)), str(path))
-    facts = folder / FACTS
+    model, facts = config.build().eval(), folder / FACTS
     is_stated = facts.is_file() and not {"heads", "norm_first"}.isdisjoint(read_fields(facts)[1])
-    check_proof(folder, model.state_dict(), stated=is_stated or str(weights) in HUB_IDS.values())
-    source = {"weights": name_of_weights(weights), "revision": resolved(folder, revision), "sha256": digest_of(path)}
+    load_weights(model, folder, rename_keys, stated=is_stated or str(weights) in HUB_IDS.values())
+    source = {"weights": name_of_weights(weights), "revision": resolved(folder, revision)}
+    source |= {"sha256": digest_of(folder / WEIGHTS)}
     source |= {"config_sha256": [digest_of(facts)]} if facts.is_file() else {}
     return ready(SeriesEncoder(name, model, card, source), parcel_names)
 
@@ -271,8 +274,6 @@ HF_QKV = re.compile(
 
 def rename_keys(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Translate the key names of ``nn.TransformerEncoder`` files and of HF-BERT files into those of `FBert`."""
-    import torch  # large, and an extra of the installation
-
     renamed: dict[str, Tensor] = {}
     parts: dict[str, dict[str, Tensor]] = {}
     for key, value in state.items():

@@ -1,17 +1,19 @@
 """A corpus that is open for training, the teacher of its recordings, and our own pack of whole recordings.
 
-A recording is one stretch of volumes or some of one length; a window begins wherever it fits into a stretch. The files
-of a pack are compared with their digests when it is opened.
+A recording is one stretch of volumes or some of one length; a window begins wherever it fits into a stretch. A pack is
+an array of series and one of teacher vectors, recording after recording, and a table of where they are; what is stored
+is compared with its digests when it is opened.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -39,22 +41,30 @@ from fcpower_bids.core.connectome import (
     spectral_map,
 )
 from fcpower_bids.core.edges import edge_count, vectorise_edges
-from fcpower_bids.encoders.checkpoints import resolved
-from fcpower_bids.errors import DatasetError, FcPowerError
+from fcpower_bids.core.kernels import normalise_rows
+from fcpower_bids.encoders.checkpoints import digest_facts, resolved
+from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, FcPowerError
 from fcpower_bids.parallel import begin_worker
-from fcpower_bids.store import atomic, digest_of, load_json, stored_path
+from fcpower_bids.store import atomic, digest_of, flush_file, load_json
 
 Indices = NDArray[np.intp]
+SERIES, VECTORS = "series.npy", "teacher.npy"
+"""Series (volumes, P) in half precision, and teacher vectors (n, P (P - 1) / 2), one recording after the other."""
 KERNEL, TABLE, FACTS = "teacher_kernel.safetensors", "recordings.tsv", "pack.json"
-FORMAT = 2
-"""Of the files of a pack. Format 1 (which states none) could hold scrambled series and is never read."""
-PLACES = ("shard", "position", "offset", "T", "rank")
-"""Columns of whole numbers."""
+FORMAT = 3
+"""Of the files of a pack. Format 1 (which states none) could hold scrambled series, format 2 had many files."""
+PLACES = ("offset", "T", "position", "rank")
+"""Columns of whole numbers: first volume in the series, volumes, row of the vectors; and the rank of FC."""
+PROOF = "pack_sha256"
+"""Entry of the facts: the digest of the others."""
 MADE = ("citation", "band")
 """Columns for the card of a model: whose data it is, and its pass-band."""
 UNTOLD = ("source", "place", *MADE)
 """Columns on which no digest depends: they say where a recording lies, or what its series shows."""
-TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256", *UNTOLD)
+KNOWN = ("id", "dataset", "subject", "session", "family", "licence", *UNTOLD)
+"""Columns of what is known of a recording before it is read."""
+DIGESTS = ("sha256", "stored")
+"""Columns of digests: of series, name and repetition time that were read; of series and vector that are stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +77,10 @@ class Corpus:
     alpha: float  # exponent of the teacher
     sha256: str  # digest of the contents
     kernel: Tensor  # (N, N), on the device
-    first: Indices  # (N,): the first of the stretches of each recording
-    count: Indices  # (N,): how many
-    volumes: Indices  # (N,): the volumes of each
-    # from stretches (B,), volumes in them (B,) and a length to windows (B, length, P) on the device
-    cut: Callable[[Indices, Indices, int], Tensor]
+    count: Indices  # (N,): how many stretches each recording has
+    volumes: Indices  # (N,): the volumes of each of these
+    series: Path  # array of volumes (sum of T, P), or of windows (W, P, L)
+    begins: Indices  # of the stretches of one recording after the other: the first volume, or the window
     atlas: str = "n/a"
     revision: str = "n/a"  # commit, of a corpus from the hub
 
@@ -88,25 +97,21 @@ class Corpus:
     def windows(self, rows: Indices, places: Indices, length: int) -> Tensor:
         """Cut one window out of each of B recordings: (B, length, P) float32 on the device. Rows (B,), places (B,)."""
         which, start = np.divmod(places, np.maximum(self.volumes[rows] - length + 1, 1))
-        return self.cut(self.first[rows] + which, start, length).float()
+        begins = self.begins[(np.cumsum(self.count) - self.count)[rows] + which]
+        series = np.asarray(np.load(self.series, mmap_mode="r"))  # mapped no longer than this, else its pages stay
+        cut = np.empty((len(rows), length, len(self.parcel_names)), np.float16 if series.ndim == 2 else np.float32)
+        for member in np.argsort(begins):  # as they lie on the disk
+            stretch = series[begins[member] :] if series.ndim == 2 else series[begins[member]].T
+            cut[member] = stretch[start[member] : start[member] + length]
+        windows, device = torch.from_numpy(cut), self.kernel.device
+        if device.type == "cuda":  # without making the host wait for what the device is still doing
+            windows = windows.pin_memory()
+        return windows.to(device, non_blocking=True).float()
 
     def kernel_of(self, rows: Indices) -> Tensor:
         """Teacher kernel (B, B) of these recordings."""
         index = torch.from_numpy(np.asarray(rows)).to(self.kernel.device)
         return self.kernel[index][:, index]
-
-
-def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """Copy from the host without making it wait for what the device is still doing."""
-    cuda = torch.device(device).type == "cuda"
-    return tensor.pin_memory().to(device, non_blocking=True) if cuda else tensor.to(device)
-
-
-def read_tensor(path: Path, name: str) -> Tensor:
-    """Read one tensor of a ``.safetensors`` file."""
-    with safe_open(path, "pt") as file:
-        tensor: Tensor = file.get_tensor(name)
-    return tensor
 
 
 # --- The teacher: FC^alpha of whole recordings as unit vectors, and their kernel ------------------------------------
@@ -124,21 +129,15 @@ def teacher_vector_and_rank(series: ArrayLike, alpha: float) -> tuple[FloatArray
         eigenvalues, eigenvectors = eigendecompose(pearson_connectivity(series))
     matrix = spectral_map(eigenvectors, power_weights(eigenvalues, alpha))
     vector = np.asarray(vectorise_edges(matrix, weighted=False), dtype=np.float64)
-    return unit_vectors(vector[None])[0], rank(eigenvalues)
+    return normalise_rows(vector[None])[0], rank(eigenvalues)
 
 
-def unit_vectors(vectors: ArrayLike) -> FloatArray:
-    """Undo the rounding of storage: teacher vectors, one per row, centred and of unit norm in double precision."""
-    z = np.array(vectors, dtype=np.float64)
-    z -= z.mean(axis=1, keepdims=True)
-    z /= np.linalg.norm(z, axis=1, keepdims=True)
-    return z
+def teacher_kernel(vectors: Path, rows: Indices, size: int = 1024, n_processes: int = 1) -> NDArray[np.float32]:
+    """K = Z Z' (n, n) of some rows (n,) of a file of vectors, products in double precision.
 
-
-def teacher_kernel(
-    block: Callable[[int, int], ArrayLike], n: int, size: int = 1024, n_processes: int = 1
-) -> NDArray[np.float32]:
-    """K = Z Z' (n, n), products in double precision; a process has two blocks of `size` vectors in memory at a time."""
+    A process has two blocks of `size` vectors in memory at a time.
+    """
+    n = len(rows)
     K, starts = np.empty((n, n), np.float32), range(0, n, size)
     n_processes = min(n_processes, len(starts))
     with ExitStack() as opened:
@@ -146,28 +145,41 @@ def teacher_kernel(
         if n_processes > 1:
             pool = ProcessPoolExecutor(n_processes, get_context("forkserver"), initializer=begin_worker)
             each = opened.enter_context(pool).map
-        rows = each(partial(_kernel_rows, block, n, size), starts)
-        for start, part in zip(starts, tqdm(rows, "teacher kernel", len(starts), disable=None, delay=3), strict=True):
+        parts = each(partial(_kernel_rows, vectors, rows, size), starts)
+        for start, part in zip(starts, tqdm(parts, "teacher kernel", len(starts), disable=None, delay=3), strict=True):
             K[start : start + size, start:] = part
             K[start:, start : start + size] = part.T
     np.fill_diagonal(K, 1.0)
     return K
 
 
-def _kernel_rows(block: Callable[[int, int], ArrayLike], n: int, size: int, start: int) -> NDArray[np.float32]:
+def _kernel_rows(vectors: Path, rows: Indices, size: int, start: int) -> NDArray[np.float32]:
     """Rows of the kernel from the diagonal on."""
-    ends = [(first, min(first + size, n)) for first in range(start, n, size)]
-    rows = unit_vectors(block(*ends[0]))
-    parts = [rows @ rows.T, *(rows @ unit_vectors(block(*others)).T for others in ends[1:])]
+
+    def block(first: int) -> FloatArray:  # without the rounding of storage
+        return normalise_rows(np.load(vectors, mmap_mode="r")[rows[first : first + size]])
+
+    mine = block(start)
+    parts = [mine @ mine.T, *(mine @ block(first).T for first in range(start + size, len(rows), size))]
     return np.hstack([part.astype(np.float32) for part in parts])
 
 
-def write_kernel(
-    path: Path, corpus_sha256: str, block: Callable[[int, int], ArrayLike], n: int, n_processes: int = 1
-) -> None:
-    """Compute and store the kernel of n recordings; `block` gives their vectors between two numbers."""
-    kernel = teacher_kernel(block, n, n_processes=n_processes)
-    write_arrays({"kernel": kernel}, path, {"corpus_sha256": corpus_sha256})
+def write_kernel(path: Path, corpus_sha256: str, vectors: Path, rows: Indices, n_processes: int = 1) -> None:
+    """Compute and store the kernel of some rows of a file of vectors. Raises FcPowerError."""
+    kernel = teacher_kernel(vectors, rows, n_processes=n_processes)
+    with atomic(path) as part:
+        save_file({"kernel": kernel}, part, {"corpus_sha256": corpus_sha256})
+        with safe_open(part, "np") as file:
+            check_read_back(path, np.array_equal(file.get_tensor("kernel"), kernel))
+
+
+def check_read_back(path: Path, is_same: bool) -> None:
+    """Refuse a file that does not read back as it was written. Raises FcPowerError."""
+    if not is_same:
+        raise FcPowerError(
+            f"{path} does not read back as it was written: the disk or this program is at fault, not the recordings. "
+            "Nothing was added; try another disk, and report it if it happens again."
+        )
 
 
 def kernel_corpus(path: Path) -> str | None:
@@ -179,70 +191,85 @@ def kernel_corpus(path: Path) -> str | None:
         return None
 
 
-def write_arrays(arrays: Mapping[str, NDArray[Any]], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Write arrays as one ``.safetensors`` file, in one step, and only if they read back as they were given."""
-    with atomic(path) as part:
-        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, part, metadata)
-        with safe_open(part, "np") as file:
-            wrong = [name for name, array in arrays.items() if not np.array_equal(file.get_tensor(name), array)]
-        if wrong:
-            raise FcPowerError(
-                f"{path} does not read back as it was written ({', '.join(wrong)}): the disk or this program is at "
-                "fault, not the recordings. Nothing was added; try another disk, and report it if it happens again."
-            )
+def read_kernel(path: Path, device: torch.device | str) -> Tensor:
+    """Read a stored kernel. Raises OSError, SafetensorError."""
+    with safe_open(path, "pt") as file:
+        kernel: Tensor = file.get_tensor("kernel")
+    return kernel.to(device)
 
 
 # --- Our own pack ---------------------------------------------------------------------------------------------------
 
 
-def shard_file(folder: Path, kind: str, shard: int) -> Path:
-    """File of one shard: ``series`` (sum of T, P) float16, or of the ``teacher`` ``vectors`` (n, P (P - 1) / 2)."""
-    return folder / f"{kind}-{int(shard):05d}.safetensors"
+def append(path: Path, parts: Sequence[NDArray[Any]], there: int) -> None:
+    """Append arrays (n, width) behind the first rows of a ``.npy`` file; what follows these is of a killed run.
+
+    The header comes last (its length is that of any number of rows), so the rows before can be read at any time.
+    Raises OSError, FcPowerError.
+    """
+    facts = {"descr": parts[0].dtype.str, "fortran_order": False}
+    shape = (there + sum(map(len, parts)), parts[0].shape[1])
+    np.lib.format.write_array_header_1_0(header := io.BytesIO(), facts | {"shape": shape})
+    try:
+        with path.open("r+b" if path.is_file() else "wb") as file:
+            file.seek(header.tell() + there * parts[0][0].nbytes)
+            file.writelines(part.tobytes() for part in parts)
+            file.truncate()
+            file.seek(0)
+            file.write(header.getvalue())
+        flush_file(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error  # that of a full disk names no file
+    check_read_back(path, np.array_equal(np.load(path, mmap_mode="r")[there:], np.concatenate(parts)))
+
+
+def digest_stored(series: NDArray[np.float16], vector: NDArray[np.float32]) -> str:
+    """Digest of what is stored of one recording: series (T, P), vector (P (P - 1) / 2,)."""
+    return hashlib.sha256(series.tobytes() + vector.tobytes()).hexdigest()
+
+
+def first_changed(folder: Path, rows: Iterable[Mapping[Any, Any]]) -> str | None:
+    """Name of the first of some recordings that is not stored as its row says, or None."""
+    for row in rows:
+        with suppress(OSError, *DAMAGED_ARRAY):
+            series, vectors = (np.load(folder / name, mmap_mode="r") for name in (SERIES, VECTORS))  # as in `windows`
+            if digest_stored(series[row["offset"] :][: row["T"]], vectors[row["position"] :][:1]) == row["stored"]:
+                continue
+        return str(row["id"])
+    return None
 
 
 def open_pack(folder: Path, device: torch.device | str = "cpu") -> Corpus:
     """Open a corpus pack. Raises DatasetError."""
     try:
         facts = read_facts(folder)
-        for name, digest in facts.get("files", {}).items():
-            path = stored_path(folder, name)
-            if not path.is_file() or digest_of(path) != digest:
-                raise DatasetError(
-                    f"{path} is not as it was packed (its checksum differs): it was changed or damaged, or the folder "
-                    f"was not copied whole. Copy it again, or remove {folder} and run the same command again, which "
-                    "packs anew."
-                )
-        if "sha256" not in facts or "files" not in facts:
+        if "sha256" not in facts:
             raise DatasetError(f"The packing of {folder} was interrupted; run the pretrain level again, which goes on.")
-        table, kernel = read_table(folder), read_tensor(folder / KERNEL, "kernel")
+        wrong = [str(folder / name) for name in (KERNEL, TABLE) if digest_of(folder / name) != facts["files"][name]]
+        table = read_table(folder)
+        if not wrong and (name := first_changed(folder, table.to_dict("records"))):
+            wrong = [f"{name} in {folder / SERIES} and {VECTORS}"]
+        if wrong:
+            raise DatasetError(
+                f"{wrong[0]} is not as it was packed (its checksum differs): it was changed or damaged, or the folder "
+                f"was not copied whole. Copy it again, or remove {folder} and run the same command again, which "
+                "packs anew."
+            )
+        kernel = read_kernel(folder / KERNEL, device)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise DatasetError(
             f"{folder} is not a complete corpus pack ({error}); remove it and pack the corpus again."
         ) from error
-    parcels = len(facts["parcel_names"])
-    shards, offsets = (table[name].to_numpy(dtype=np.intp) for name in ("shard", "offset"))
-    files = [shard_file(folder, "series", shard) for shard in range(facts["n_shards"])]
-
-    def read(stretches: Indices, starts: Indices, length: int) -> Tensor:
-        out = torch.empty(len(starts), length, parcels, dtype=torch.float16)
-        for shard in np.unique(shards[stretches]):
-            with safe_open(files[shard], "np") as file:
-                series = file.get_slice("series")
-                for member in np.flatnonzero(shards[stretches] == shard):
-                    at = int(offsets[stretches[member]] + starts[member])
-                    out[member] = torch.from_numpy(series[at : at + length])
-        return to_device(out, device)
-
     return Corpus(
         table=table,
         parcel_names=tuple(facts["parcel_names"]),
         alpha=facts["alpha"],
         sha256=facts["sha256"],
-        kernel=kernel.to(device),
-        first=np.arange(len(table)),
+        kernel=kernel,
         count=np.ones(len(table), np.intp),
         volumes=table["T"].to_numpy(dtype=np.intp),
-        cut=read,
+        series=folder / SERIES,
+        begins=table["offset"].to_numpy(dtype=np.intp),
         atlas=facts["atlas"],
     )
 
@@ -254,35 +281,19 @@ def read_facts(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{FACTS} holds no object")
     if facts.get("format") != FORMAT:
         raise ValueError(f"{FACTS} is of another format than {FORMAT}")
-    if facts.get("pack_sha256") != facts_digest(facts):
+    if facts.get(PROOF) != digest_facts(facts, PROOF):
         raise ValueError(f"{FACTS} is not as it was written: its checksum differs")
     return facts
 
 
-def facts_digest(facts: Mapping[str, Any]) -> str:
-    """SHA-256 of the entries of ``pack.json``, without that which holds it."""
-    others = {key: value for key, value in facts.items() if key != "pack_sha256"}
-    return hashlib.sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()
-
-
 def read_table(folder: Path) -> pd.DataFrame:
     """Read ``recordings.tsv`` of a pack. Raises ValueError."""
-    types = dict.fromkeys(TEXT_COLUMNS, str)
+    types = dict.fromkeys((*KNOWN, *DIGESTS), str)
     table = pd.read_csv(folder / TABLE, sep="\t", dtype=types, keep_default_na=False, na_values={"TR": [""]})
     return table.astype(dict.fromkeys(PLACES, int))
 
 
-def stored_vectors(folder: Path, table: pd.DataFrame, start: int, stop: int) -> NDArray[np.float32]:
-    """Teacher vectors of some rows of the table, as they are stored."""
-    return np.stack([stored_vector(folder, row) for _, row in table.iloc[start:stop].iterrows()])
-
-
-def stored_vector(folder: Path, row: pd.Series[Any]) -> NDArray[np.float32]:
-    """Teacher vector of one row of the table, as it is stored."""
-    position = int(row["position"])
-    with safe_open(shard_file(folder, "teacher", row["shard"]), "np") as file:
-        vectors: NDArray[np.float32] = file.get_slice("vectors")[position : position + 1]
-    return vectors[0]
+# --- The public layout ----------------------------------------------------------------------------------------------
 
 
 WINDOWS, OWNERS, TEACHERS = "windows.npy", "window_to_recording.npy", "teachers.npy"
@@ -309,13 +320,13 @@ def prepare_corpus(folder: Path, output: Path, n_processes: int = 1) -> None:
     digest = arrays.digest()
     if kernel_corpus(output / KERNEL) == digest:
         return
-    arrays.prove()
-    n, path = len(arrays.teachers), folder / TEACHERS
-    write_kernel(output / KERNEL, digest, partial(_stored_rows, path), n, n_processes)
-
-
-def _stored_rows(path: Path, start: int, stop: int) -> NDArray[np.float32]:
-    return np.asarray(np.load(path, mmap_mode="r")[start:stop])
+    try:
+        arrays.prove()
+        write_kernel(output / KERNEL, digest, folder / TEACHERS, np.arange(len(arrays.teachers)), n_processes)
+    except ValueError as error:
+        raise DatasetError(
+            f"{folder / TEACHERS} has a vector that lacks a value, or has but one; download the corpus again."
+        ) from error
 
 
 def open_corpus(folder: Path, output: Path, device: torch.device | str = "cpu") -> Corpus:
@@ -324,27 +335,17 @@ def open_corpus(folder: Path, output: Path, device: torch.device | str = "cpu") 
         return open_pack(folder, device)
     arrays = _Arrays.read(folder)
     owners, n = np.asarray(arrays.owners, dtype=np.intp), len(arrays.recordings)
-    order, counts = np.argsort(owners, kind="stable"), np.bincount(owners, minlength=n)
-    _, parcels, volumes = arrays.windows.shape
-
-    def cut(stretches: Indices, starts: Indices, length: int) -> Tensor:
-        out = torch.empty(len(starts), length, parcels)
-        windows = np.load(folder / WINDOWS, mmap_mode="r")  # mapped no longer than this, else its pages stay in memory
-        for member in np.argsort(order[stretches]):
-            window = windows[order[stretches[member]], :, starts[member] : starts[member] + length]
-            out[member] = torch.from_numpy(np.array(window, np.float32).T)
-        return to_device(out, device)
-
+    counts = np.bincount(owners, minlength=n)
     return Corpus(
         table=arrays.table(counts),
         parcel_names=tuple(arrays.parcels),
         alpha=ALPHA_STAR,
         sha256=arrays.digest(),
-        kernel=read_tensor(output / KERNEL, "kernel").to(device),
-        first=np.cumsum(counts) - counts,
+        kernel=read_kernel(output / KERNEL, device),
         count=counts,
-        volumes=np.full(n, volumes),
-        cut=cut,
+        volumes=np.full(n, arrays.windows.shape[2]),
+        series=folder / WINDOWS,
+        begins=np.argsort(owners, kind="stable"),
         revision=resolved(folder, None) or "n/a",
     )
 
@@ -407,7 +408,7 @@ class _Arrays:
                 again = teacher_vector_and_rank(np.concatenate(series), ALPHA_STAR)[0]
             except ParcelError as error:
                 raise DatasetError(f"{name} in {self.folder} has missing or constant parcels ({error}).") from error
-            agreement = float(again @ unit_vectors(self.teachers[recording][None])[0])
+            agreement = float(again @ normalise_rows(self.teachers[recording][None])[0])
             if not agreement > AGREEMENT:
                 raise DatasetError(
                     f"The windows of {name} in {self.folder} are not those that its teacher was computed from "

@@ -144,10 +144,6 @@ def choose_checkpoint(scores: ArrayLike, together: ArrayLike, errors: ArrayLike 
     return Choice(best, float(whole[best]), float(whole[best]) - optimism, optimism)
 
 
-READ_WINDOW = 200
-"""Timepoints of the windows of the ``windows`` read, as in the paper's comparison at 2.4 minutes."""
-
-
 def divide(corpus: Corpus, config: PretrainConfig) -> tuple[NDArray[np.intp], HeldOut]:
     """The recordings that train, and those of the families that are held out, as far as they have a window.
 
@@ -190,7 +186,7 @@ def write_card(rows: NDArray[np.intp], held_out: HeldOut, config: PretrainConfig
         band=band,
         tr_range=(float(times.min()), float(times.max())) if times.notna().all() else None,
         window=config.window,
-        read_window=max(READ_WINDOW, config.window),
+        read_window=max(ModelCard.read_window, config.window),
         teacher=f"correlation kernel of FC^{corpus.alpha:g} of whole recordings; loss {config.loss}",
         training=training,
         corpus_sha256=corpus.sha256,

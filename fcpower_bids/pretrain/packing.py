@@ -1,16 +1,13 @@
-"""Build or enlarge a corpus pack from the participant level's series; a killed run goes on with its next recording."""
+"""Build or enlarge a corpus pack; a run that was killed goes on from where it last wrote."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import logging
-import math
-import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,149 +19,67 @@ from tqdm import tqdm
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.connectome import ParcelError, standardise
-from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, RecordingError, Unfit, UsageError
+from fcpower_bids.encoders.checkpoints import digest_facts
+from fcpower_bids.errors import DatasetError, RecordingError, UsageError
 from fcpower_bids.parallel import begin_worker
 from fcpower_bids.pretrain import corpus as stored
-from fcpower_bids.pretrain.corpus import FACTS, FORMAT, KERNEL, TABLE, TEXT_COLUMNS, UNTOLD, teacher_vector_and_rank
-from fcpower_bids.schema import EXACT, SERIES_VOLUMES
-from fcpower_bids.store import digest_of, load_json, sweep, write_text
+from fcpower_bids.pretrain.corpus import (
+    DIGESTS,
+    FACTS,
+    FORMAT,
+    KERNEL,
+    KNOWN,
+    PLACES,
+    SERIES,
+    TABLE,
+    UNTOLD,
+    VECTORS,
+    teacher_vector_and_rank,
+)
+from fcpower_bids.store import digest_of, sweep, write_text
 
 logger = logging.getLogger(__name__)
 Source = tuple[Mapping[str, Any], Callable[[], ArrayLike]]
-"""What is known of a recording, and its series (T, P)."""
-SHARD_VOLUMES = 1 << 20
-"""Timepoints per shard file: 0.94 GB of series at 450 parcels."""
-SHARD_RECORDINGS = 1024
-"""Recordings per shard file: 0.41 GB of teacher vectors at 450 parcels."""
+"""What is known of a recording (``problem``: why it is not to be used, if so), and its series (T, P)."""
+WAITING = 1 << 26
+"""Bytes of series and vectors from which they are written: a killed run does that much again."""
+Arrays = tuple[NDArray[np.float16], NDArray[np.float32]]
+"""Z-scored series (T, P) and teacher vector (P (P - 1) / 2,) of a recording."""
 AHEAD = 4
 """Recordings per process that may wait for the one before them: bounds memory."""
-SUFFIX = "_stat-mean_timeseries"
-WITHIN = "within"
-"""Place of the outputs that hold the corpus."""
-FEWEST_VOLUMES = 3
-"""With fewer there is no correlation."""
-
-
-# --- Series of the participant level --------------------------------------------------------------------------------
-
-
-def find_series(
-    paths: Mapping[Path, str],
-    folder: Path,
-    dataset: str,
-    corpus: Path,
-    *,
-    terms: Mapping[str, str],
-    families: Mapping[str, str] | None = None,
-) -> Iterator[Source]:
-    """Yield series of an output folder for `pack_corpus`, each with the reason against it, if any. Raises DatasetError.
-
-    What is not to be used need not be there: it leaves a corpus that has it. Without families those of the corpus stay.
-    """
-    # of a corpus within the outputs its own place: both may be moved together
-    inside = corpus.resolve().is_relative_to(folder.resolve())
-    place = WITHIN if inside else hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
-    for path, reason in sorted(paths.items()):
-        facts: dict[str, Any] = (
-            {"repetition_time": math.nan, "source": "n/a", "parcel_names": None} if reason else _describe(path)
-        )
-        volumes = facts.pop("volumes", None)
-        entities = dict(re.findall(r"(?:^|_)([a-zA-Z]+)-([a-zA-Z0-9+]+)(?=_)", path.name))
-        person = entities["sub"]
-        facts |= {"id": f"{dataset}/{path.stem.removesuffix(SUFFIX)}", "dataset": dataset, "subject": person}
-        facts |= {"session": entities.get("ses"), "place": place, **terms}
-        facts |= {} if families is None else {"family": families.get(person)}
-        yield facts, partial(_refuse, reason) if reason else partial(read_series, path, volumes)
-
-
-def _refuse(reason: str) -> np.ndarray:
-    raise Unfit(reason)
-
-
-def _describe(path: Path) -> dict[str, Any]:
-    """Facts of a series: what its JSON states (repetition time NaN where none), its parcels, its size and time."""
-    try:
-        sidecar: dict[str, Any] = load_json(path.with_suffix(".json"))
-        time = float(sidecar.get("RepetitionTime", math.nan))
-        if not (0 < time < math.inf or "RepetitionTime" not in sidecar):
-            raise ValueError(f"RepetitionTime {time}")
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise DatasetError(
-            f"{path.with_suffix('.json')} does not give a RepetitionTime; run the participant level again."
-        ) from error
-    if path.suffix == ".tsv":
-        names = pd.read_csv(path, sep="\t", nrows=0).columns.tolist()
-    elif isinstance(sidecar.get("Columns"), list):
-        names = list(map(str, sidecar["Columns"]))
-    else:
-        raise DatasetError(f"The JSON of {path} does not name its columns; run the participant level again.")
-    volumes, filters = sidecar.get(SERIES_VOLUMES), sidecar.get("SoftwareFilters")
-    band = filters.get("Butterworth") if isinstance(filters, Mapping) else None
-    edges = [band.get(key) or "n/a" for key in ("HighPassHz", "LowPassHz")] if isinstance(band, Mapping) else []
-    return {
-        "repetition_time": time,
-        "volumes": volumes if isinstance(volumes, (int, float)) else None,
-        "parcel_names": names,
-        "source": f"{path.stat().st_size} {path.stat().st_mtime_ns}",
-        "band": " ".join(map(str, edges)),
-    }
-
-
-def read_series(path: Path, volumes: float | None = None) -> NDArray[np.float64]:
-    """Read a series: an array, or a table (header of parcel names, one row per volume, ``n/a`` for no data): (T, P)."""
-    try:
-        if path.suffix == ".npy":
-            series = standardise(np.load(path, allow_pickle=False).astype(np.float64))
-        else:
-            series = pd.read_csv(path, sep="\t", na_values="n/a", **EXACT).to_numpy(dtype=np.float64)
-    except (OSError, MemoryError, *DAMAGED_ARRAY) as error:
-        raise RecordingError(f"{path} cannot be read ({error}); run the participant level on it again.") from error
-    empty = np.isnan(series)
-    if len(series) < FEWEST_VOLUMES or (empty.any(axis=0) & ~empty.all(axis=0)).any():
-        raise RecordingError(f"{path} ends too early or has gaps; run the participant level on it again.")
-    if volumes not in (None, len(series)):
-        raise RecordingError(
-            f"{path} has {len(series)} of the {volumes:g} volumes of its JSON; run the participant level on it again."
-        )
-    return series
-
-
-# --- The pack -------------------------------------------------------------------------------------------------------
 
 
 class Prepared(NamedTuple):
     """One recording, ready to be stored, or why it cannot be."""
 
     metadata: Mapping[str, Any]
-    sha256: str = ""  # digest of series, name and repetition time
-    rank: int = 0  # of FC
-    series: NDArray[np.float16] | None = None  # (T, P): z-scored; empty where it is known already or left out
-    vector: NDArray[np.float32] | None = None  # (P (P - 1) / 2,)
     problem: str = ""  # why it is left out, or nothing
+    row: Mapping[str, Any] = {}  # of what was read
+    arrays: Arrays | None = None  # None where its content is known
 
 
 def prepare(source: Source, alpha: float, known: str | None = None) -> Prepared:
     """Read, standardise and decompose one recording, unless its content is known. Raises RecordingError."""
     metadata, load = source
-    try:
-        series = np.asarray(load())
-    except Unfit as error:  # by its status it is not to be used
-        return Prepared(metadata, problem=str(error))
-    names = metadata["parcel_names"]
+    if metadata.get("problem"):
+        return Prepared(metadata, metadata["problem"])
+    series, names = np.asarray(load()), metadata["parcel_names"]
     if series.ndim != 2 or series.shape[1] != len(names):
         raise RecordingError(f"{metadata['id']} has series of shape {series.shape} for {len(names)} parcels.")
+    time = float(metadata["repetition_time"])
     digest = hashlib.sha256(np.ascontiguousarray(series, np.float64).tobytes())
-    digest.update(json.dumps([metadata["id"], float(metadata["repetition_time"])]).encode())
-    sha256 = digest.hexdigest()
-    if sha256 == known:
-        return Prepared(metadata, sha256)
+    digest.update(json.dumps([metadata["id"], time]).encode())
+    if (sha256 := digest.hexdigest()) == known:
+        return Prepared(metadata)
     try:
-        z = standardise(series)
+        z = standardise(series).astype(np.float16)
         vector, rank = teacher_vector_and_rank(series, alpha)
     except ParcelError as error:
         named = ", ".join(str(names[i]) for i in error.parcels[:10])
-        return Prepared(metadata, sha256, problem=f"missing or constant parcels: {named}")
-    return Prepared(metadata, sha256, rank, z.astype(np.float16), vector.astype(np.float32))
+        return Prepared(metadata, f"missing or constant parcels: {named}")
+    arrays = (z, vector.astype(np.float32))
+    row = {"sha256": sha256, "stored": stored.digest_stored(*arrays), "TR": time, "T": len(z), "rank": rank}
+    return Prepared(metadata, row=row, arrays=arrays)
 
 
 def prepare_all(
@@ -214,23 +129,23 @@ def pack_corpus(
 
 
 class _Pack:
-    """The pack while it is being written: a row of every recording, and series and vectors that wait for a shard."""
+    """The pack while it is being written: a row of every recording, and series and vectors that wait to be appended."""
 
     def __init__(self, folder: Path, alpha: float, atlas: str) -> None:
-        self.folder, self.alpha, self.atlas = folder, alpha, atlas
-        self.parcel_names: tuple[str, ...] | None = None
+        self.folder = folder
         self.rows: dict[str, dict[str, Any]] = {}
         self.families: dict[tuple[str, str], str] = {}  # by dataset and subject, where known
-        self.waiting: dict[str, tuple[NDArray[np.float16], NDArray[np.float32]]] = {}
+        self.waiting: list[Arrays] = []
         self.excluded: list[tuple[str, str]] = []
-        self.sha256, self.shard, self.replaced = "", 0, 0
-        self.digests: dict[str, str] = {}
+        self.replaced = 0
+        self.known: dict[str, Any] = {}  # facts of the pack that is there
+        self.facts: dict[str, Any] = {"format": FORMAT, "alpha": alpha, "atlas": atlas, "parcel_names": None}
+        self.facts |= {SERIES: 0, VECTORS: 0}  # their rows, of which none is ever written again
         if not (folder / FACTS).exists():
             return
         try:
-            facts = stored.read_facts(folder)
-            self.digests = facts.get("files", {})
-            if TABLE in self.digests and self.digests[TABLE] != digest_of(folder / TABLE):
+            self.known = facts = stored.read_facts(folder)
+            if "files" in facts and facts["files"][TABLE] != digest_of(folder / TABLE):
                 raise ValueError(f"{TABLE} is not as it was packed: its checksum differs")
             table = stored.read_table(folder) if (folder / TABLE).is_file() else None
         except (OSError, ValueError) as error:
@@ -240,28 +155,28 @@ class _Pack:
             ) from error
         if facts["alpha"] != alpha:
             raise DatasetError(f"{folder} was packed with alpha {facts['alpha']:g}, not {alpha:g}; use another folder.")
-        self.parcel_names, self.sha256 = tuple(facts["parcel_names"]), facts.get("sha256", "")
         if "n/a" not in (atlas, facts["atlas"]) and atlas != facts["atlas"]:
             raise DatasetError(f"{folder} was packed with {facts['atlas']}, not {atlas}; give another --corpus.")
-        self.atlas = facts["atlas"] if atlas == "n/a" else atlas
+        self.facts |= {name: facts[name] for name in ("parcel_names", SERIES, VECTORS)}
+        self.facts["atlas"] = facts["atlas"] if atlas == "n/a" else atlas
         if table is not None:
             self.rows = {str(row["id"]): row for row in table.to_dict("records")}  # type: ignore[misc]
             for row in self.rows.values():
                 if row["family"] != "n/a":
                     self.families[row["dataset"], row["subject"]] = row["family"]
-            self.shard = int(table["shard"].max()) + 1
 
     def admit(self, sources: Sequence[Source]) -> None:
         """Refuse other parcels, and two datasets of one name, before anything is written."""
         for metadata, _ in sources:
-            names = tuple(map(str, metadata["parcel_names"] or self.parcel_names or ()))  # none: it is not to be used
-            self.parcel_names = self.parcel_names or names or None
-            if names != (self.parcel_names or ()):
-                differing = ", ".join(sorted(set(names) ^ set(self.parcel_names or ()))[:5]) or "order or number"
+            parcels = self.facts["parcel_names"] or []
+            names = list(map(str, metadata["parcel_names"] or parcels))  # none: it is not to be used
+            if names != parcels and parcels:
+                differing = ", ".join(sorted(set(names) ^ set(parcels))[:5]) or "order or number"
                 raise DatasetError(
-                    f"{metadata['id']} does not have the {len(self.parcel_names or ())} parcels of the corpus in their "
+                    f"{metadata['id']} does not have the {len(parcels)} parcels of the corpus in their "
                     f"order ({differing}); one pack holds one parcellation: give another --corpus."
                 )
+            self.facts["parcel_names"] = names or None
             text, known = self._text(metadata), self.rows.get(metadata["id"], {})
             elsewhere = "n/a" not in (places := {known.get("place", "n/a"), text["place"]}) and len(places) > 1
             if elsewhere and known["source"] != text["source"]:
@@ -273,7 +188,7 @@ class _Pack:
 
     def _text(self, metadata: Mapping[str, Any]) -> dict[str, str]:
         """What the table says of a recording; of the family, unless it is known now, what it said before."""
-        text = {key: str(metadata.get(key) or "n/a") for key in TEXT_COLUMNS}
+        text = {key: str(metadata.get(key) or "n/a") for key in KNOWN}
         family = self.families.get((metadata["dataset"], metadata["subject"]))
         return text if family is None or "family" in metadata else text | {"family": family}
 
@@ -303,7 +218,7 @@ class _Pack:
             times = [row["TR"] if row else np.nan, metadata["repetition_time"]]
             same = row and row["source"] == text["source"] and (times[0] == times[1] or np.isnan(times).all())
             if row and same and text["source"] != "n/a":
-                row |= text | {"sha256": row["sha256"]}
+                row |= text
                 continue
             yield metadata, load
 
@@ -314,47 +229,38 @@ class _Pack:
             self.excluded.append((name, prepared.problem))
             logger.warning("%s is left out of the corpus: %s.", name, prepared.problem)
             self.rows.pop(name, None)  # a former version of it does not stay
-            self.waiting.pop(name, None)
             return
-        text = self._text(prepared.metadata) | {"sha256": prepared.sha256}
-        if prepared.series is None or prepared.vector is None:
-            self.rows[name].update(text)
+        text = self._text(prepared.metadata)
+        if prepared.arrays is None:
+            self.rows[name] |= text
             return
         self.replaced += name in self.rows
-        row: dict[str, Any] = {**text, "TR": float(prepared.metadata["repetition_time"])}
-        row |= {"T": len(prepared.series), "rank": prepared.rank}
-        self.rows[name], self.waiting[name] = row, (prepared.series, prepared.vector)
-        volumes = sum(len(series) for series, _ in self.waiting.values())
-        if len(self.waiting) >= SHARD_RECORDINGS or volumes >= SHARD_VOLUMES:
+        places = {"offset": self.facts[SERIES], "position": self.facts[VECTORS]}
+        self.rows[name] = {**text, **prepared.row, **places}
+        self.waiting.append(prepared.arrays)
+        self.facts |= {SERIES: self.facts[SERIES] + prepared.row["T"], VECTORS: self.facts[VECTORS] + 1}
+        if sum(series.nbytes + vector.nbytes for series, vector in self.waiting) > WAITING:
             self.flush()
 
     def flush(self) -> None:
-        """Write the waiting recordings as one shard; a run that is killed after this goes on from here."""
+        """Append what waits; a run that is killed after this goes on from here."""
         if not self.waiting:
             return
-        series, vectors = zip(*self.waiting.values(), strict=True)
-        stored.write_arrays({"vectors": np.stack(vectors)}, stored.shard_file(self.folder, "teacher", self.shard))
-        stored.write_arrays({"series": np.concatenate(series)}, stored.shard_file(self.folder, "series", self.shard))
-        offsets = np.cumsum([0, *map(len, series)]).tolist()
-        for position, name in enumerate(self.waiting):
-            self.rows[name] |= {"shard": self.shard, "position": position, "offset": offsets[position]}
-        self.shard, self.waiting = self.shard + 1, {}
+        series, vectors = [one for one, _ in self.waiting], [one[None] for _, one in self.waiting]
+        stored.append(self.folder / SERIES, series, self.facts[SERIES] - sum(map(len, series)))
+        stored.append(self.folder / VECTORS, vectors, self.facts[VECTORS] - len(vectors))
+        self.waiting = []
         self._write_table()
 
-    def _facts(self) -> dict[str, Any]:
-        facts: dict[str, Any] = {"format": FORMAT, "alpha": self.alpha, "atlas": self.atlas}
-        return facts | {"parcel_names": self.parcel_names, "n_shards": self.shard, "n_recordings": len(self.rows)}
-
     def _write_facts(self, facts: Mapping[str, Any]) -> None:
-        facts = {**facts, "pack_sha256": stored.facts_digest(facts)}
+        facts = {**facts, stored.PROOF: digest_facts(facts, stored.PROOF)}
         write_text(self.folder / FACTS, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
 
     def _write_table(self) -> pd.DataFrame:
         """Write the table, and facts without a digest of the contents: the pack is not complete yet."""
-        self._write_facts(self._facts())
-        columns = [*TEXT_COLUMNS, "TR", "T", "shard", "position", "offset", "rank"]
-        table = pd.DataFrame(list(self.rows.values()), columns=columns)
-        table = table.sort_values(["shard", "position"], kind="stable", ignore_index=True)
+        self._write_facts(self.facts)
+        table = pd.DataFrame(list(self.rows.values()), columns=[*KNOWN, *DIGESTS, "TR", *PLACES])
+        table = table.sort_values("offset", kind="stable", ignore_index=True)
         write_text(self.folder / TABLE, table.to_csv(sep="\t", index=False, lineterminator="\n"))
         return table
 
@@ -371,20 +277,15 @@ class _Pack:
             raise DatasetError("There is no recording to pack; run the participant level first.")
         if self.replaced:
             logger.warning("Recordings replaced, because their series changed: %d.", self.replaced)
-        table, facts = self._write_table(), self._facts()
-        described = table[[name for name in TEXT_COLUMNS if name not in UNTOLD]].to_numpy().tolist()
-        facts["sha256"] = hashlib.sha256(json.dumps([facts, described]).encode()).hexdigest()
-        kernel = self.folder / KERNEL
-        if not facts["sha256"] == self.sha256 == stored.kernel_corpus(kernel):
-            self.digests.pop(KERNEL, None)
-            block = partial(stored.stored_vectors, self.folder, table)
-            stored.write_kernel(kernel, facts["sha256"], block, len(table), n_processes)
-        kinds = ("series", "teacher")
-        files = [
-            *(stored.shard_file(self.folder, kind, shard) for shard in range(self.shard) for kind in kinds),
-            kernel,
-        ]
-        # Files that were not written anew keep their digests, so that a change is found later.
-        digests = {path.name: self.digests.get(path.name) or digest_of(path) for path in files}
-        self._write_facts(facts | {"files": digests | {TABLE: digest_of(self.folder / TABLE)}})
+        table, path = self._write_table(), self.folder / KERNEL
+        described = table[[name for name in (*KNOWN, "sha256") if name not in UNTOLD]].to_numpy().tolist()
+        sha256 = hashlib.sha256(json.dumps([self.facts, described]).encode()).hexdigest()
+        if sha256 == self.known.get("sha256") == stored.kernel_corpus(path):
+            kernel = self.known["files"][KERNEL]  # not that of the file now, so that a change is found later
+        else:
+            rows = table["position"].to_numpy(dtype=np.intp)
+            stored.write_kernel(path, sha256, self.folder / VECTORS, rows, n_processes)
+            kernel = digest_of(path)
+        files = {KERNEL: kernel, TABLE: digest_of(self.folder / TABLE)}
+        self._write_facts({**self.facts, "sha256": sha256, "files": files})
         return table

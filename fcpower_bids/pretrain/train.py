@@ -26,10 +26,8 @@ from tqdm import tqdm
 from fcpower_bids.encoders.checkpoints import (
     CheckpointError,
     ModelCard,
-    check_proof,
     digest_tensors,
-    load_strictly,
-    read_tensors,
+    load_weights,
     save_checkpoint,
     write_model,
 )
@@ -254,9 +252,7 @@ class _Run:
         card = replace(self.card, step=step, selection=how)
         # First without a verdict: a comparison that fails costs the comparison alone.
         model, path = self.model.config.build(), self.folder.path / "model"
-        source = self.folder.checkpoint(step) / "model.safetensors"
-        load_strictly(model, read_tensors(source), str(source))
-        check_proof(source.parent, model.state_dict())
+        load_weights(model, self.folder.checkpoint(step))
         self.processes.first_only(lambda: save_checkpoint(path, model, model.config, card, {}))
         verdict = self.processes.first_only(lambda: self._compare(step, optimism, model))
         result: dict[str, Any] = {"folder": path, "step": step, "last_step": self.step}
@@ -373,8 +369,7 @@ class RunFolder:
                     f"{self.path} holds a run with other choices, another number of steps, another corpus or version; "
                     "remove it or give another folder."
                 )
-            load_strictly(model, read_tensors(folder / "model.safetensors"), str(folder))
-            check_proof(folder, model.state_dict())
+            load_weights(model, folder)
             stored = load_file(folder / OPTIMIZER)
             if facts["sha256"] != digest_tensors(stored):
                 raise CheckpointError(f"{OPTIMIZER} is not what was written")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -130,7 +131,7 @@ MEANS: dict[str, Callable[..., FloatArray]] = {
 """By the name of the tangent reference: functions of the matrices; the affine-invariant one has a tolerance too."""
 
 
-class FittedTransform:
+class FittedTransform(ABC):
     """A transform that is fitted to recordings of the same parcels; one that any of them lacks is left out for all.
 
     A subclass gives the class attributes, `fit` and `_apply`. `covered_` (P,): parcels that every fitted recording
@@ -156,8 +157,9 @@ class FittedTransform:
         recording = np.asarray(recording)
         return recording if self.covered_.all() else recording[np.ix_(self.covered_, self.covered_)]
 
+    @abstractmethod
     def _apply(self, recording: FloatArray) -> FloatArray:
-        raise NotImplementedError
+        """Transform one recording (C, C) of the covered parcels."""
 
     def transform(self, X: Sequence[ArrayLike]) -> FloatArray:
         """Transform recordings (P, P), NaN in parcels that were not fitted: (n, P, P). Raises ValueError."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
+from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -13,7 +16,7 @@ import pandas as pd
 
 from fcpower_bids.analyses.targets import choose_targets
 from fcpower_bids.cohort.assembly import sessions_of
-from fcpower_bids.cohort.feature_choice import match_atlases
+from fcpower_bids.cohort.feature_choice import band_in, match_atlases
 from fcpower_bids.cohort.people import Source, describe_unknown, load_people, shorten, tables_of
 from fcpower_bids.cohort.recordings import Selected, describe_nothing_left, selected
 from fcpower_bids.elsewhere.imports import bring_sources
@@ -29,7 +32,7 @@ from fcpower_bids.inputs.roots import (
     people_tables,
 )
 from fcpower_bids.outputs.dataset import TIMESERIES, parse_name, path_of
-from fcpower_bids.outputs.tables import series_file
+from fcpower_bids.outputs.tables import column_names, read_json, read_series, series_file
 from fcpower_bids.parallel import processes as processes_of
 from fcpower_bids.parallel import say
 from fcpower_bids.settings import Method, Settings, options
@@ -240,7 +243,7 @@ def _pack(settings: Settings, corpus: Path) -> Any:
         raise UsageError(f"{many} written: {', '.join(atlases)}. Choose one with --atlas.")
     (atlas,) = match
     chosen = {label.removeprefix("sub-") for label in settings.inputs.participant_label}
-    sources = _sources(settings, door, atlas, dataset, corpus)
+    sources = list(_sources(settings, door, atlas, dataset, corpus))
     there = {facts["subject"] for facts, _ in sources}
     if absent := sorted(chosen - there):
         raise DatasetError(f"{settings.output_dir} has no series of sub-{absent[0]}: {label_remedy(absent[0], there)}")
@@ -292,10 +295,11 @@ def _atlases(door: Selected, output_dir: Path) -> set[str]:
     raise DatasetError(f"There are no cleaned series in {output_dir}. Run the participant level on it first.")
 
 
-def _sources(settings: Settings, door: Selected, atlas: str, dataset: str, corpus: Path) -> list[Any]:
-    """Series for the corpus, and what left it, with what the dataset says of families."""
-    from fcpower_bids.pretrain.packing import find_series
+def _sources(settings: Settings, door: Selected, atlas: str, dataset: str, corpus: Path) -> Iterator[Any]:
+    """Yield series for the corpus, and what leaves it, with what the dataset says of families. Raises DatasetError.
 
+    What is not to be used need not be there. Without families those of the corpus stay.
+    """
     entities = parse_name(f"{atlas}_timeseries.tsv")[0]
     paths = {path: "" for path, name in _series(door).items() if name == atlas}
     paths |= {
@@ -324,5 +328,35 @@ def _sources(settings: Settings, door: Selected, atlas: str, dataset: str, corpu
             raise DatasetError(sentence)
         if families is None:
             say(f"Of the corpus: {sentence}", settings)  # the column may be that of the probe
-    terms = dataset_terms(settings.bids_dir)
-    return list(find_series(paths, settings.output_dir, dataset, corpus, families=families, terms=terms))
+    outputs = settings.output_dir.resolve()
+    # of a corpus within the outputs its own place: both may be moved together
+    inside = corpus.resolve().is_relative_to(outputs)
+    place = "within" if inside else hashlib.sha256(str(outputs).encode()).hexdigest()[:16]
+    shared: dict[str, Any] = {"dataset": dataset, "place": place, **dataset_terms(settings.bids_dir)}
+    for path, why in sorted(paths.items()):
+        labels = dict(parse_name(path.name)[0])
+        facts = {**shared, "id": f"{dataset}/{path.stem.removesuffix('_stat-mean_timeseries')}", "problem": why}
+        facts |= {"subject": labels["sub"], "session": labels.get("ses")}
+        facts |= {"repetition_time": math.nan, "source": "n/a", "parcel_names": None} if why else _describe(path)
+        facts |= {} if families is None else {"family": families.get(labels["sub"])}
+        yield facts, partial(_read, path)
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    """Facts of a series: what its JSON states (repetition time NaN where none), its parcels, its size and time."""
+    sidecar = read_json(path.with_suffix(".json"))
+    time = sidecar.get("RepetitionTime", math.nan)
+    if "RepetitionTime" in sidecar and not (isinstance(time, (int, float)) and 0 < time < math.inf):
+        raise DatasetError(
+            f"{path.with_suffix('.json')} does not give a RepetitionTime; run the participant level again."
+        )
+    return {
+        "repetition_time": float(time),
+        "parcel_names": column_names(path),
+        "source": f"{path.stat().st_size} {path.stat().st_mtime_ns}",
+        "band": " ".join(str(edge or "n/a") for edge in band_in(sidecar)),
+    }
+
+
+def _read(path: Path) -> np.ndarray:
+    return read_series(path)[0]

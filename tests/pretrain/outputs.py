@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.errors import Unproven
 from fcpower_bids.pretrain import engine
-from fcpower_bids.pretrain.corpus import LICENCES, OWNERS, RECORDINGS, TEACHERS, WINDOWS, open_pack, stored_vector
+from fcpower_bids.pretrain.corpus import LICENCES, OWNERS, RECORDINGS, TEACHERS, VECTORS, WINDOWS, open_pack
 from fcpower_bids.pretrain.engine import PretrainConfig, on_all_processes
 from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.pretrain.train import train
@@ -94,7 +94,7 @@ def write_public(pack: Path, folder: Path, window: int = 20) -> None:
         [corpus.windows(np.full(n, row), np.arange(n) * window, window) for row, n in zip(rows, counts, strict=True)]
     )
     np.save(folder / WINDOWS, windows.transpose(0, 2, 1).astype(np.float32))
-    np.save(folder / TEACHERS, np.stack([stored_vector(pack, table.iloc[i]) for i in range(len(table))]))
+    np.save(folder / TEACHERS, np.load(pack / VECTORS)[table["position"]])
     np.save(folder / OWNERS, np.repeat(np.arange(len(rows)), counts).astype(np.int32))
     for name, content in {RECORDINGS: names.tolist(), LICENCES: licences}.items():
         (folder / name).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")

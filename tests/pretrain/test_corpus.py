@@ -9,14 +9,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import huggingface_hub
 import numpy as np
 import pandas as pd
 import pytest
-from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from fcpower_bids.core.connectome import pearson_connectivity, spectral_power
@@ -27,6 +25,7 @@ from fcpower_bids.pretrain import packing as preparation
 from fcpower_bids.pretrain.corpus import open_pack, teacher_kernel, teacher_vector_and_rank
 from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.store import beside
+from fcpower_bids.workflows import pretraining
 from tests.pretrain.conftest import NAMES, as_sources, made_recordings
 from tests.pretrain.outputs import HERE, PACKED, in_child, plant_outputs, read_log, run_pretrain, write_public
 from tests.referee import power_edges
@@ -39,8 +38,7 @@ def packed_table(folder) -> pd.DataFrame:
 
 def packed_series(folder) -> dict[str, np.ndarray]:
     """Series of every recording, read from the files of the pack with nothing of the program."""
-    with safe_open(folder / "out" / "corpus" / "series-00000.safetensors", "np") as file:
-        series = file.get_tensor("series").astype(float)
+    series = np.load(folder / "out" / "corpus" / "series.npy").astype(float)
     return {name: series[row["offset"] : row["offset"] + row["T"]] for name, row in packed_table(folder).iterrows()}
 
 
@@ -51,7 +49,7 @@ def test_packed_series_are_the_written_tables_and_the_teacher_is_theirs(tmp_path
         table = pd.read_csv(path, sep="\t").to_numpy()
         z = (table - table.mean(0)) / table.std(0, ddof=1)
         np.testing.assert_allclose(packed[name], z, rtol=2**-10, atol=1e-6)
-    vectors = load_file(tmp_path / "out" / "corpus" / "teacher-00000.safetensors")["vectors"]
+    vectors = np.load(tmp_path / "out" / "corpus" / "teacher.npy")
     kernel = load_file(tmp_path / "out" / "corpus" / "teacher_kernel.safetensors")["kernel"]
     positions = packed_table(tmp_path)["position"]
     edges = {name: power_edges(np.corrcoef(series.T), 0.35) for name, series in packed.items()}
@@ -60,15 +58,12 @@ def test_packed_series_are_the_written_tables_and_the_teacher_is_theirs(tmp_path
     np.testing.assert_allclose(kernel, np.corrcoef([edges[name] for name in positions.index]), rtol=0, atol=2e-3)
 
 
-def rows_of(stored: np.ndarray, start: int, stop: int) -> np.ndarray:
-    return stored[start:stop]
-
-
 @pytest.mark.parametrize(("size", "n_processes"), [(100, 1), (1, 1), (4, 2)])
-def test_blocks_and_processes_of_the_kernel_do_not_matter(size, n_processes):
-    vectors = np.random.default_rng(0).standard_normal((11, 190))
-    kernel = teacher_kernel(partial(rows_of, vectors.astype(np.float32)), 11, size, n_processes)
-    np.testing.assert_allclose(kernel, np.corrcoef(vectors), rtol=0, atol=1e-6)
+def test_blocks_and_processes_of_the_kernel_do_not_matter(tmp_path, size, n_processes):
+    vectors, rows = np.random.default_rng(0).standard_normal((15, 190)), np.array([*range(10), 13])
+    np.save(tmp_path / "vectors.npy", vectors.astype(np.float32))
+    kernel = teacher_kernel(tmp_path / "vectors.npy", rows, size, n_processes)
+    np.testing.assert_allclose(kernel, np.corrcoef(vectors[rows]), rtol=0, atol=1e-6)
     np.testing.assert_array_equal(kernel, kernel.T)
     np.testing.assert_array_equal(np.diag(kernel), 1)
 
@@ -95,10 +90,13 @@ def exchange_axes(path) -> None:
 @pytest.mark.parametrize(
     ("name", "change", "told"),
     [
-        ("out/corpus/series-00000.safetensors", flip(-1), "checksum differs"),
+        ("out/corpus/series.npy", flip(-1), "checksum differs"),
+        ("out/corpus/series.npy", lambda p: p.write_bytes(p.read_bytes()[:-99]), "checksum differs"),
+        ("out/corpus/teacher.npy", flip(-1), "checksum differs"),
         ("out/corpus/teacher_kernel.safetensors", flip(-3), "checksum differs"),
         ("out/corpus/recordings.tsv", exchange_rows, "checksum differs"),
         ("public/windows.npy", exchange_axes, "are not those that its teacher"),
+        ("public/teachers.npy", lambda p: np.save(p, np.load(p) * [np.nan, *[1] * 44]), "lacks a value"),
         ("public/window_to_recording.npy", lambda p: np.save(p, np.load(p) + 1), "points outside recordings.json"),
         ("public/parcels.txt", lambda p: p.write_text(p.read_text().replace(*NAMES[3:1:-1])), "different names for"),
         ("public/parcels.txt", Path.unlink, "in a file parcels.txt"),
@@ -128,10 +126,11 @@ def pack_bytes(folder, out="out") -> dict[str, bytes]:
     return packed | {"table": table.replace(place, "").encode(), "facts": json.dumps(facts).encode()}
 
 
-def test_a_killed_run_goes_on_after_its_last_shard_and_many_pack_the_same_bytes(tmp_path, unpacked, monkeypatch):
+def test_a_killed_run_goes_on_from_what_it_wrote_and_many_pack_the_same_bytes(tmp_path, unpacked, monkeypatch):
     computed = []
     original = preparation.teacher_vector_and_rank
-    monkeypatch.setattr(preparation, "SHARD_RECORDINGS", 5)
+    monkeypatch.setattr(preparation, "WAITING", 4 * (58 * 10 * 2 + 45 * 4))  # four recordings or five
+    series = tmp_path / "out" / "corpus" / "series.npy"
 
     def compute_until_killed(*given):
         if len(computed) == 22:
@@ -142,12 +141,14 @@ def test_a_killed_run_goes_on_after_its_last_shard_and_many_pack_the_same_bytes(
     with monkeypatch.context() as patch:
         patch.setattr(preparation, "teacher_vector_and_rank", compute_until_killed)
         assert in_child(lambda: run_pretrain(tmp_path, quick=PACKED)) == -signal.SIGKILL
-    assert len(packed_table(tmp_path)) == 20
-    beside(tmp_path / "out" / "corpus" / "series-00004.safetensors").touch()  # as when the signal comes while it writes
+    assert 15 < (kept := len(packed_table(tmp_path))) < 22
+    beside(tmp_path / "out" / "corpus" / "recordings.tsv").touch()  # as when the signal comes while it writes
+    with series.open("ab") as file:
+        file.write(b"half of a recording")
     assert run_pretrain(tmp_path, "--corpus", tmp_path / "out" / "corpus", out="none") == 3  # nothing is trained on it
     monkeypatch.setattr(preparation, "teacher_vector_and_rank", lambda *a: computed.append(a) or original(*a))
     assert run_pretrain(tmp_path, quick=PACKED) == 0
-    assert len(computed) == len(unpacked) - 20
+    assert len(computed) == len(unpacked) - kept
     assert run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", "--nprocs", "2", quick=PACKED) == 0
     assert pack_bytes(tmp_path) == pack_bytes(tmp_path, "other")
     corpus, rows, places = open_pack(tmp_path / "out" / "corpus"), np.array([31, 0, 12]), np.array([1, 0, 3])
@@ -165,8 +166,8 @@ def test_unchanged_tables_are_not_read_again_and_what_is_said_of_them_is_kept_up
     people = pd.DataFrame({"participant_id": [f"sub-{i:02d}" for i in range(16)], "house": [i // 2 for i in range(16)]})
     people.to_csv(tmp_path / "bids" / "participants.tsv", sep="\t", index=False)
     read = []
-    original = preparation.read_series
-    monkeypatch.setattr(preparation, "read_series", lambda path, *rest: read.append(path) or original(path, *rest))
+    original = pretraining.read_series
+    monkeypatch.setattr(pretraining, "read_series", lambda path, *rest: read.append(path) or original(path, *rest))
     assert run_pretrain(tmp_path, "--family-column", "house", quick=PACKED) == 0
     assert read == [tables[changed]]
     family = packed_table(tmp_path)["family"]
@@ -184,8 +185,7 @@ def test_unchanged_tables_are_not_read_again_and_what_is_said_of_them_is_kept_up
         path.unlink()
     assert run_pretrain(tmp_path, quick=PACKED) == 0
     assert "the corpus keeps what it has as family" in capsys.readouterr().err
-    vectors = load_file(tmp_path / "out" / "corpus" / "teacher-00001.safetensors")["vectors"]
-    assert len(vectors) == 1
+    assert len(np.load(tmp_path / "out" / "corpus" / "teacher.npy")) == len(tables) + 3
     kernel = load_file(tmp_path / "out" / "corpus" / "teacher_kernel.safetensors")["kernel"]
     assert run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", quick=PACKED) == 0
     fresh = load_file(tmp_path / "other" / "corpus" / "teacher_kernel.safetensors")["kernel"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import logging
 import re
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.encoders import FURTHER, PUBLISHED, further_files
 from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable, misfits, read_tensors
-from fcpower_bids.encoders.embedding import Read, ready
+from fcpower_bids.encoders.embedding import Read, positions_of, ready
 from fcpower_bids.encoders.fbert import count_parameters
 from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.store import digest_of
@@ -60,9 +60,7 @@ class ParcelOrder:
 
     def match(self, names: Sequence[str]) -> Columns:
         """Position in `names` of each parcel of this order. Raises RecordingError."""
-        where = {name: i for i, name in enumerate(names)}
-        if len(where) != len(names):
-            raise RecordingError("The recording has two parcels of the same name; parcels are matched by name.")
+        where = positions_of(names)
         best = max(self.spellings, key=lambda spelling: sum(name in where for name in spelling))
         missing = [name for name in best if name not in where]
         # All names of Schaefer 100 are names of other parcels in Schaefer 400: more of a kind is another resolution.
@@ -121,7 +119,7 @@ HF_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 
 @dataclass(frozen=True)
-class PublishedEncoder:
+class PublishedEncoder(ABC):
     """A published encoder with the weights the user supplied; one subclass per model."""
 
     # how its authors feed it
@@ -193,10 +191,11 @@ class PublishedEncoder:
     @property
     def reading(self) -> str:
         """Part of a recording that is read, in words."""
-        if self.frames is None:
-            return "whole recording"
-        apart = f" {self.target_time:g} s apart" if self.target_time else ""
-        return f"windows of {self.frames} volumes{apart}"
+        return "whole recording" if self.frames is None else f"windows of {self.frames} volumes{self._apart}"
+
+    @property
+    def _apart(self) -> str:
+        return f" {self.target_time:g} s apart" if self.target_time else ""
 
     @property
     def target_time(self) -> float | None:
@@ -237,14 +236,18 @@ class PublishedEncoder:
             )
         return resample(series, repetition_time, target)
 
-    def windows(self, series: FloatArray, frames: int) -> FloatArray:
-        """Cut (T, P) into ceil(T / frames) windows (n, frames, P), evenly spread. Raises RecordingError."""
+    def windows(self, series: FloatArray, frames: int, number: int = 0) -> FloatArray:
+        """Cut (T, P) into windows (n, frames, P), evenly spread, the first at the start and the last at the end.
+
+        `number`: how many; 0 for as many as hold all volumes. Raises RecordingError.
+        """
         if len(series) < frames:
             raise RecordingError(
-                f"The recording has {len(series)} volumes at the repetition time of {self.name}, which needs "
-                f"{frames}; leave it out of the embedding."
+                f"The recording has {len(series)} volumes{self._apart} and {self.name} needs {frames}; leave it out of "
+                "the embedding."
             )
-        return crops(series, frames, -(-len(series) // frames))
+        starts = np.linspace(0, len(series) - frames, number or -(-len(series) // frames)).astype(int)
+        return np.stack([series[start : start + frames] for start in starts])
 
     @classmethod
     def load(
@@ -359,12 +362,6 @@ def resample(series: FloatArray, repetition_time: float, target: float) -> Float
     left = np.minimum((wanted / repetition_time).astype(int), len(series) - 2)
     share = (wanted / repetition_time - left)[:, None]
     return np.asarray((1 - share) * series[left] + share * series[left + 1])
-
-
-def crops(series: FloatArray, frames: int, n: int) -> FloatArray:
-    """Cut n evenly spaced windows from (T, P), the first at the start and the last at the end: (n, frames, P)."""
-    starts = np.linspace(0, len(series) - frames, n).astype(int)
-    return np.stack([series[start : start + frames] for start in starts])
 
 
 def z_scored(series: FloatArray) -> FloatArray:

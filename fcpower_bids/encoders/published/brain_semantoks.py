@@ -20,12 +20,10 @@ from fcpower_bids.encoders.published.adapters import (
     Columns,
     PublishedEncoder,
     as_tensor,
-    crops,
     fill,
     parcel_order,
     z_scored,
 )
-from fcpower_bids.errors import RecordingError
 
 ATLASES = ("Schaefer400", "TianS3", "Buckner7")
 N_CROPS = {"own": 8, "paper": 16}
@@ -203,13 +201,8 @@ class SemantoksEncoder(PublishedEncoder):
     def prepare(self, series: FloatArray, repetition_time: float) -> Tensor:
         """Z-score, resample, cut: (n, 457, 100)."""
         scored = np.where(np.isnan(series), np.nan, z_scored(np.nan_to_num(series)))
-        steady = self.resampled(scored, repetition_time)
-        if len(steady) < self.frames:
-            raise RecordingError(
-                f"The recording has {len(steady)} volumes 2 s apart and {self.name} needs {self.frames}; "
-                "leave it out of the embedding."
-            )
-        return as_tensor(crops(steady, self.frames, N_CROPS[self.protocol]).transpose(0, 2, 1))
+        windows = self.windows(self.resampled(scored, repetition_time), self.frames, N_CROPS[self.protocol])
+        return as_tensor(windows.transpose(0, 2, 1))
 
     @property
     def reading(self) -> str:

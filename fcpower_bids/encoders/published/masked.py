@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.encoders import COORDINATES, STATISTICS
-from fcpower_bids.encoders.checkpoints import CheckpointError
+from fcpower_bids.encoders.checkpoints import CheckpointError, read_fields
 from fcpower_bids.encoders.embedding import Read
 from fcpower_bids.encoders.published.adapters import (
     Block,
@@ -32,7 +32,6 @@ from fcpower_bids.encoders.published.adapters import (
     match_labels,
     z_scored,
 )
-from fcpower_bids.store import load_json
 
 # --- BrainLM ----------------------------------------------------------------------------------------------------------
 
@@ -182,12 +181,8 @@ def check_config(config: Path, size: BrainLMSize) -> None:
     if not config.is_file():
         return
     expected = {"hidden_size": size.d, "num_attention_heads": size.heads, "patch_size": size.patch}
-    try:
-        stated = load_json(config)
-        wrong = {key: stated[key] for key, value in expected.items() if stated.get(key, value) != value}
-    except (ValueError, AttributeError, TypeError) as error:
-        raise CheckpointError(f"{config} is not a JSON object ({error}); download it again.") from None
-    if wrong:
+    stated = read_fields(config)[0]
+    if wrong := {key: stated[key] for key, value in expected.items() if stated.get(key, value) != value}:
         listed = ", ".join(f"{key} {value}" for key, value in wrong.items())
         raise CheckpointError(f"{config} is of another model ({listed}); give the folder of this encoder.")
 
