@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fcpower_bids.errors import RecordingError, UsageError
-from fcpower_bids.imaging import streaming
+from fcpower_bids.imaging import parcellation, streaming
 from fcpower_bids.imaging.labels import resample_labels
 from fcpower_bids.imaging.parcellation import parcellate
 from fcpower_bids.imaging.streaming import MARGIN, N_SLICES, SETTLING, header_summary
@@ -348,7 +348,9 @@ def surface(tmp_path, rng):
     return bold, surface_atlas(tmp_path / "toy.dlabel.nii", labels), data, labels
 
 
-def test_silent_and_broken_grayordinates_are_left_out(surface):
+def test_silent_and_broken_grayordinates_are_left_out(surface, monkeypatch):
+    """A few at a time."""
+    monkeypatch.setattr(parcellation, "BLOCK_BYTES", 10 * 7 * 4)
     bold, atlas, data, labels = surface
     data[:, labels == 3] = 55.0
     first, second = np.flatnonzero(labels == 1)[:2]
