@@ -350,7 +350,7 @@ def surface(tmp_path, rng):
 
 def test_silent_and_broken_grayordinates_are_left_out(surface, monkeypatch):
     """A few at a time."""
-    monkeypatch.setattr(parcellation, "BLOCK_BYTES", 10 * 7 * 4)
+    monkeypatch.setattr(parcellation, "BLOCK_BYTES", 11 * 7 * 4)
     bold, atlas, data, labels = surface
     data[:, labels == 3] = 55.0
     first, second = np.flatnonzero(labels == 1)[:2]
