@@ -19,29 +19,19 @@ VERSIONS = {
     "21": (DATA / "test-v21_desc-confounds_timeseries.tsv", DATA / "test-v21_desc-confounds_timeseries.json"),
 }
 STEM = "sub-01_task-rest"
-MOTION = {"strategy": ("motion",), "motion": "full"}
+THREE = ("motion", "wm_csf", "global_signal")
+COMPCOR = {"strategy": ("motion", "high_pass", "compcor"), "motion": "derivatives"}
+COMPCOR |= {"compcor": "anat_separated", "n_compcor": 5}
 ORACLE = {
-    "24P": MOTION,
-    "27P": {
-        "strategy": ("motion", "wm_csf", "global_signal"),
-        "motion": "full", "wm_csf": "basic", "global_signal": "basic",
-    },
-    "36P": {
-        "strategy": ("motion", "wm_csf", "global_signal"),
-        "motion": "full", "wm_csf": "full", "global_signal": "full",
-    },
+    "24P": {"strategy": ("motion",), "motion": "full"},
+    "27P": {"strategy": THREE, "motion": "full", "wm_csf": "basic", "global_signal": "basic"},
+    "36P": {"strategy": THREE, "motion": "full", "wm_csf": "full", "global_signal": "full"},
     "simple": {"strategy": ("motion", "wm_csf"), "motion": "full", "wm_csf": "basic"},
-    "acompcor": {
-        "strategy": ("motion", "high_pass", "compcor"),
-        "motion": "derivatives", "compcor": "anat_separated", "n_compcor": 5,
-    },
-    "acompcor_gsr": {
-        "strategy": ("motion", "high_pass", "compcor", "global_signal"),
-        "motion": "derivatives", "compcor": "anat_separated", "n_compcor": 5, "global_signal": "basic",
-    },
+    "acompcor": COMPCOR,
+    "acompcor_gsr": COMPCOR | {"strategy": (*COMPCOR["strategy"], "global_signal"), "global_signal": "basic"},
     "aroma": {"strategy": ("ica_aroma", "wm_csf"), "ica_aroma": "basic", "wm_csf": "basic"},
     "gsr_only": {"strategy": ("global_signal",), "global_signal": "basic"},
-}  # fmt: skip
+}
 
 
 def write(folder, frame, name="confounds.tsv"):
