@@ -16,7 +16,6 @@ from fcpower_bids.analyses.features import FC_POWER, build_representations
 from fcpower_bids.analyses.targets import (
     AMOUNTS,
     SIGNIFICANT,
-    Targets,
     describe_handling,
     find_site_shares,
     held_out_column,
@@ -118,7 +117,12 @@ def check_columns(cohort: Cohort, settings: Settings) -> Iterator[Finding]:
         related = int(sizes[sizes > 1].sum())
         if related and len(sizes) >= len(table) / MOST_OF_A_FAMILY:
             yield find("families", LOOK, related, sizes.max(), column=column)
-    yield from _sites(cohort, table, targets, settings)
+    held_out = held_out_column(cohort.folds, table, site_columns(table, settings.group))
+    for share in find_site_shares(table, targets, settings.group):
+        handled = describe_handling(share.column, held_out, settings.group)
+        about = {"name": share.target, "column": share.column, "percent": 100 * share.share, "handled": handled}
+        level, words = (NOTE, "handled site and target") if handled else (ALARM, "")
+        yield find("site and target", level, share.n_sites, share.share, words, **about)
     amounts = person_amounts(cohort.scans).reindex(table.index)
     names = [name for name in AMOUNTS if amounts[name].nunique() > 1]
     for name, (target, values) in itertools.product(names, targets.items()):
@@ -129,15 +133,6 @@ def check_columns(cohort: Cohort, settings: Settings) -> Iterator[Finding]:
             yield find(
                 kind, level, association.n, association.size, words, target=target, amount=AMOUNTS[name], name=name
             )
-
-
-def _sites(cohort: Cohort, table: pd.DataFrame, targets: Targets, settings: Settings) -> Iterator[Finding]:
-    held_out = held_out_column(cohort.folds, table, site_columns(table, settings.group))
-    for share in find_site_shares(table, targets, settings.group):
-        handled = describe_handling(share.column, held_out, settings.group)
-        about = {"name": share.target, "column": share.column, "percent": 100 * share.share, "handled": handled}
-        level, words = (NOTE, "handled site and target") if handled else (ALARM, "")
-        yield find("site and target", level, share.n_sites, share.share, words, **about)
 
 
 SAME, STRANGE, SWAPPED = "same scan", "place to look", "swapped sessions"

@@ -6,7 +6,6 @@ import html
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -52,52 +51,34 @@ def numbers_in(table: pd.DataFrame) -> Iterator[np.ndarray]:
         yield means.groupby(names).mean().to_numpy().ravel()
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A figure of a page: what it says, and the tables that it names."""
+def unchecked_figures(path: Path) -> list[str]:
+    """Return the texts of figures with a number that none of their tables has, as rounded or as a percentage.
 
-    heading: str
-    said: list[str]
-    tables: list[pd.DataFrame]
-
-    def known(self) -> np.ndarray:
-        found = np.concatenate([np.empty(0), *(one for table in self.tables for one in numbers_in(table))])
-        return found[np.isfinite(found)]
-
-
-def figures_of(path: Path) -> Iterator[Figure]:
-    """Yield the figures of a page; what its words say too, with a title or not, is left to the other tests."""
-    page = path.read_text(encoding="utf-8")
+    What the words of the page say too, with a title or not, is left to the other tests.
+    """
+    page, left = path.read_text(encoding="utf-8"), []
     visible = re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", "", page)))
     for panel in PANEL.findall(page):
         if not (image := IMAGE.search(panel)):
             continue
-        said = [html.unescape(one) for one in (image[2], *TITLE.findall(unquote(image[1])))]
         links = re.findall(r'href="([^"]+\.tsv)"', panel.partition('<p class="source">')[2])
-        tables = [
-            pd.read_csv(path.parent / html.unescape(one), sep="\t", na_values="n/a", keep_default_na=False)
-            for one in links
-        ]
-        heading = re.sub(r"<[^>]+>", "", re.search(r"<(h\d|summary)>(.*?)</\1>", panel)[2])
-        said = [one for one in said if not any(each and each in visible for each in (one, one.partition(": ")[2]))]
-        yield Figure(heading, said, tables)
-
-
-def unchecked_figures(path: Path) -> list[str]:
-    """Return the texts of figures with a number that none of their tables has, as rounded or as a percentage."""
-    left = []
-    for figure in figures_of(path):
-        known = figure.known()
-        for said in figure.said:
+        known = [np.empty(0)]
+        for one in links:
+            place = path.parent / html.unescape(one)
+            known += numbers_in(pd.read_csv(place, sep="\t", na_values="n/a", keep_default_na=False))
+        there = np.concatenate(known)
+        for said in (html.unescape(one) for one in (image[2], *TITLE.findall(unquote(image[1])))):
+            if any(each and each in visible for each in (said, said.partition(": ")[2])):
+                continue
             for word in NUMBER.findall(NAMES.sub("", said)):
                 half = 0.5000001 * 10.0 ** -len(word.partition(".")[2])
-                if not any((np.abs(factor * known - value(word)) <= half).any() for factor in (1, 100)):
-                    left.append(f"{figure.heading}: {word} in {said[:120]}")
+                if not any((np.abs(factor * there - value(word)) <= half).any() for factor in (1, 100)):
+                    left.append(f"{word} in {said[:120]}")
     return left
 
 
-def check_in_browser(opened: Any, page: Path, images: int, words: int = 30) -> tuple[set[str], set[str]]:
-    """Check a page that is open: silent, complete, no wider than a laptop; return its links (within, to files)."""
+def check_in_browser(opened: Any, page: Path, images: int, words: int) -> set[str]:
+    """Check a page that is open: silent, complete, no wider than a laptop; return its links to its own parts."""
     assert opened.messages == []
     assert [url for url in opened.requests if not url.startswith("data:")] == [page.absolute().as_uri()]
     shown = opened.evaluate("[...document.images].map((one) => [one.complete, one.naturalWidth, one.alt])")
@@ -110,4 +91,4 @@ def check_in_browser(opened: Any, page: Path, images: int, words: int = 30) -> t
     inside = {link for link in links if link.startswith("#")}
     assert opened.evaluate(f"{json.dumps(sorted(inside))}.every((link) => document.getElementById(link.slice(1)))")
     assert [link for link in links - inside if not (page.parent / link).is_file()] == []
-    return inside, links - inside
+    return inside

@@ -36,7 +36,7 @@ class Finished:
     code: int
     err: str
     out: str
-    output: Path
+    output: Path = Path()
 
     def status(self) -> pd.DataFrame:
         """The table that the run has written."""
@@ -57,12 +57,17 @@ class Finished:
         return found
 
 
-def run_app(bids_dir: Path, output: Path, *options: object) -> Finished:
-    """Run the participant level in this process (its workers are processes of their own)."""
+def run(*words: object, output: Path = Path()) -> Finished:
+    """Run a command in this process (its workers are processes of their own)."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main([str(bids_dir), str(output), "participant", *map(str, options)])
+        code = main(list(map(str, words)))
     return Finished(code, err.getvalue(), out.getvalue(), output)
+
+
+def run_app(bids_dir: Path, output: Path, *options: object) -> Finished:
+    """Run the participant level in this process."""
+    return run(bids_dir, output, "participant", *options, output=output)
 
 
 def start_app(

@@ -19,6 +19,7 @@ from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.settings.options import STRATEGIES
 from tests.planting.damages import damage_people
+from tests.planting.trees import nifti, put, zipped
 from tests.running import PATIENCE, PLAIN, Finished, run_app, start_app
 from tests.telling import telling
 
@@ -34,8 +35,9 @@ def retold(change):
     return lambda files: files.rewrite_table(change)
 
 
-def two_repetition_times(files):
-    files.json.write_text(json.dumps({**json.loads(files.json.read_text()), "RepetitionTime": 0.8}))
+def holding(part, content):
+    """Another content of one of its files."""
+    return lambda files: put(getattr(files, part), content)
 
 
 def truncated(files):
@@ -54,11 +56,6 @@ def a_volume_of_nan(files):
 def piped_mask(files):
     files.mask.unlink()
     os.mkfifo(files.mask)
-
-
-def mask_of_another_grid(files):
-    image = nibabel.load(files.mask)
-    nibabel.save(nibabel.Nifti1Image(np.ones((5, 5, 5), np.uint8), image.affine), files.mask)
 
 
 def mask_of_one_parcel(files):
@@ -106,11 +103,11 @@ no_orientation = rewritten(lambda content: content.__setitem__(slice(252, 256), 
 BROKEN = {
     "02": (no_mask, "inputs", "mask", "run fMRIPrep again"),
     "04": (short_confounds, "inputs", "table", "has 73 rows but"),
-    "06": (two_repetition_times, "inputs", "json", "0.8 s but the header"),
+    "06": (holding("json", {"RepetitionTime": 0.8}), "inputs", "json", "0.8 s but the header"),
     "07": (truncated, "parcellate", "bold", "truncated or damaged"),
-    "08": (other_space, "inputs", "folder", "Run fMRIPrep with --output-spaces"),
+    "08": (other_space, "inputs", "folder", "only in MNIPediatricAsym. Run fMRIPrep with --output-spaces MNI"),
     "09": (a_volume_of_nan, "parcellate", "bold", "has a voxel with signal"),
-    "10": (mask_of_another_grid, "inputs", "mask", "different grids"),
+    "10": (holding("mask", zipped(0)), "inputs", "mask", "different grids"),
     "03": (piped_mask, "inputs", "mask", "is a folder, a pipe or a device"),
     "05": (saved_by_a_spreadsheet, "inputs", "table", "copy the table of fMRIPrep again"),
     "12": (a_column_twice, "inputs", "table", " twice: remove or rename"),
@@ -124,6 +121,14 @@ BROKEN = {
     "21": (replaced(".", ","), "inputs", "table", "has decimal commas"),
     "22": (mask_of_one_parcel, "bandpass", "bold", "fewer than 2 parcels have a signal, so there is no connection"),
     "16": (no_orientation, "inputs", "mask", "does not say where its voxels are"),
+    "23": (holding("bold", nifti()), "inputs", "bold", "is not gzip although its name says so"),
+    "24": (holding("bold", b"/annex/objects/MD5E-s1--a.nii.gz\n"), "inputs", "bold", "stands for content that is no"),
+    "25": (holding("bold", gzip.compress(b"no image at all")), "inputs", "bold", "cannot be read as an image"),
+    "26": (holding("bold", zipped(0)), "inputs", "bold", "four dimensions"),
+    "27": (holding("bold", zipped(1)), "inputs", "bold", "holds a single volume"),
+    "28": (holding("json", "{"), "inputs", "json", "is not valid JSON"),
+    "29": (holding("json", {"RepetitionTime": 2000}), "inputs", "json", "of 2000, which cannot be seconds"),
+    "30": (holding("json", '{"RepetitionTime": NaN}'), "inputs", "json", "cannot be seconds"),
 }
 
 
@@ -156,7 +161,7 @@ def test_the_others_are_finished_and_the_exit_code_is_4(broken):
 def test_the_sentence_names_the_file_and_the_remedy(broken, label):
     files, found, _ = broken
     damage, stage, named, words = BROKEN[label]
-    row = next(row for name, row in found.status().iterrows() if name.startswith(f"sub-{label}"))
+    row = next(row for name, row in found.status().iterrows() if name.startswith(f"sub-{label}_ses-a_task-rest_run-1"))
     # A missing file is named by what lacks it, too few parcels by their atlas.
     others = {no_mask: files[label].bold, mask_of_one_parcel: "atlas-fcpowerbuiltin_scale-60"}
     name = others.get(damage, getattr(files[label], named))

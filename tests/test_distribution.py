@@ -63,7 +63,6 @@ def test_the_wheel_holds_every_file_that_is_not_code(wheel):
     with zipfile.ZipFile(wheel) as opened:
         there = set(opened.namelist())
     data = {path for path in (ROOT / "fcpower_bids" / "data").rglob("*") if path.is_file()}
-    data |= {path for path in (ROOT / "fcpower_bids" / "data" / "boilerplate").iterdir() if path.is_file()}
     expected = {path.relative_to(ROOT).as_posix() for path in data} | {"fcpower_bids/py.typed"}
     assert expected <= there
     assert not {name for name in there if name.startswith(("tests", "benchmarks"))}
@@ -147,15 +146,6 @@ def results(output):
     return {name: what for name, what in contents(output).items() if not name.endswith((".npz", ".gz"))}
 
 
-@pytest.fixture
-def open_folder():
-    """A folder that everybody may enter and write to; pytest's own is closed."""
-    folder = Path(tempfile.mkdtemp(dir="/tmp"))
-    folder.chmod(0o777)
-    yield folder
-    shutil.rmtree(folder)
-
-
 AS_STRANGER = ("setpriv", f"--reuid={STRANGER}", f"--regid={STRANGER}", "--clear-groups")
 
 
@@ -178,10 +168,13 @@ BARE = {
 BARE |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
-def test_a_user_without_name_and_home_gets_the_same_and_leaves_nothing(exact_demo, exact_run, open_folder):
+def test_a_user_without_name_and_home_gets_the_same_and_leaves_nothing(exact_demo, exact_run, request):
     python = python_for_strangers()
     if python is None:
         pytest.skip("needs root, setpriv, and an interpreter and a checkout that everybody may read")
+    open_folder = Path(tempfile.mkdtemp(dir="/tmp"))  # pytest's own may not be entered by everybody
+    request.addfinalizer(lambda: shutil.rmtree(open_folder))
+    open_folder.chmod(0o777)
     bids = shutil.copytree(exact_demo[0], open_folder / "in")
     for path in [*bids.rglob("*"), bids]:
         path.chmod(0o555 if path.is_dir() else 0o444)

@@ -10,6 +10,7 @@ import pytest
 from bids.layout import BIDSLayout
 
 from fcpower_bids.outputs.tables import read_connectome, read_matrix, read_series, read_table
+from tests.cases.cohorts import write_table
 from tests.command import main
 from tests.running import PLAIN, run_app, run_by_spreadsheet
 
@@ -83,17 +84,14 @@ def test_no_name_of_a_parcel_is_run_by_a_spreadsheet(strange):
 
 
 def test_names_in_a_list_are_made_safe_and_numbers_stay(tmp_path):
-    rng, rows = np.random.default_rng(0), []
-    names = ["Node", "n/a", "A", "=1+1", "B"]
-    series = {}
-    for number in range(6):
-        series[number] = rng.standard_normal((60, 5))
-        pd.DataFrame(series[number], columns=names).to_csv(tmp_path / f"{number}.tsv", sep="\t", index=False)
-        rows.append({"participant_id": f"sub-{number}", "path": f"{number}.tsv", "kind": "series"})
-    pd.DataFrame(rows).to_csv(tmp_path / "list.tsv", sep="\t", index=False)
-    people = pd.DataFrame({"participant_id": [f"sub-{n}" for n in range(6)], "site": ["=north()", "@south"] * 3})
-    (tmp_path / "bids").mkdir()
-    people.assign(age=range(6)).to_csv(tmp_path / "bids" / "participants.tsv", sep="\t", index=False)
+    series, names = np.random.default_rng(0).standard_normal((6, 60, 5)), ["Node", "n/a", "A", "=1+1", "B"]
+    people, files = [f"sub-{number}" for number in range(6)], [f"{number}.tsv" for number in range(6)]
+    for name, values in zip(files, series, strict=True):
+        pd.DataFrame(values, columns=names).to_csv(tmp_path / name, sep="\t", index=False)
+    rows = pd.DataFrame({"participant_id": people, "path": files, "kind": "series"})
+    rows.to_csv(tmp_path / "list.tsv", sep="\t", index=False)
+    sites = ["=north()", "@south"] * 3
+    write_table(tmp_path / "bids" / "participants.tsv", participant_id=people, site=sites, age=range(6))
     out = tmp_path / "out"
     words = ["group", "-d", f"list={tmp_path / 'list.tsv'}", "--analyses", "prediction", "--targets", "age"]
     quick = "--site-column site --folds 2 --inner-folds 2 --repeats 1 --permutations 0 --min-time 0 --quiet --nprocs 1"

@@ -115,8 +115,12 @@ def average_voxels(
     bold: Path, header: streaming.HeaderSummary, mask: Path | None, atlases: Sequence[Atlas]
 ) -> tuple[Parcellation, list[Slices | None]]:
     """All atlases side by side, and the slices under each. Raises RecordingError."""
-    brain = _read_brain(bold, header, mask)
     shape, affine = header.grid
+    brain = np.ones(int(np.prod(shape)), dtype=bool)  # of every voxel in file order
+    if mask is not None:
+        brain = (streaming.read_image(mask, "The mask ")[1] > 0).ravel(order="F")
+        if not brain.any():
+            raise RecordingError(f"The mask {mask} of {bold} is empty: rerun the step that wrote it.")
     placements = []
     for atlas in atlases:
         facts = atlas.image.stat() if atlas.image.exists() else None
@@ -269,16 +273,6 @@ def _grid_of_mask(mask: Path) -> tuple[tuple[int, ...], np.ndarray]:
     if (fault := streaming.header_fault(mask, image)) is not None:
         raise RecordingError(f"The mask {mask} {fault}: copy it again or rerun the step that wrote it.")
     return image.shape, image.affine
-
-
-def _read_brain(bold: Path, header: streaming.HeaderSummary, mask: Path | None) -> np.ndarray:
-    """Return which voxels, in file order, are brain."""
-    if mask is None:
-        return np.ones(int(np.prod(header.shape[:3])), dtype=bool)
-    brain = streaming.read_image(mask, "The mask ")[1] > 0
-    if not brain.any():
-        raise RecordingError(f"The mask {mask} of {bold} is empty: rerun the step that wrote it.")
-    return brain.ravel(order="F")
 
 
 BLOCK_BYTES = 1 << 22

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +12,12 @@ import numpy as np
 import pandas as pd
 
 from tests.command import main
+from tests.running import run as run
 
 P, T, TR = 6, 60, 2.0
 LABELS = tuple(f"{number:03d}" for number in range(1, 31))
 PEOPLE = tuple(f"sub-{label}" for label in LABELS)
 QUICK = ("--folds", 3, "--inner-folds", 2, "--repeats", 1, "--permutations", 0, "--min-time", 0, "--nprocs", 1)
-
-
-@dataclass(frozen=True)
-class Told:
-    """What a command left: its exit code and what it said."""
-
-    code: int
-    err: str
-    out: str
-
-
-def run(*words: object) -> Told:
-    """Run a command in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main(list(map(str, words)))
-    return Told(code, err.getvalue(), out.getvalue())
 
 
 def series_of(label: str, seed: int = 0) -> np.ndarray:

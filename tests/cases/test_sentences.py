@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 import shutil
 from importlib.resources import files
@@ -17,7 +16,7 @@ from nilearn.image import resample_to_img
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.notebook import load_cohort
 from fcpower_bids.outputs.tables import read_table
-from tests.cases.cohorts import PEOPLE, group, read, run, write_series, write_table
+from tests.cases.cohorts import PEOPLE, group, index_rows, read, run, write_series, write_table
 from tests.running import PLAIN
 
 AGES = np.round(np.random.default_rng(1).uniform(20, 60, len(PEOPLE)), 1)
@@ -92,9 +91,7 @@ WORDS = {"ok": "used", "caution": "used with caution", "stop": "excluded"}
 
 def judged(out):
     """Name, quality and cautions of each scan in ``recordings.tsv``, once the index and its page have said the same."""
-    content = r'<script type="application/json" id="content">(.*?)</script>'
-    index = json.loads(re.search(content, (out / "index.html").read_text(), re.S)[1])
-    rows = {row["recording"]: row for row in index["rows"]}
+    rows = {row["recording"]: row for row in index_rows(out)}
     table = read_table(out / "recordings.tsv")
     assert list(rows) == table["recording"].tolist()
     for name, quality, cautions in table[["recording", "quality", "cautions"]].itertuples(index=False):

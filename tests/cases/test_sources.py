@@ -153,24 +153,6 @@ def test_scanners_of_one_name_at_two_sites_are_not_one_site(tmp_path):
     assert sorted("".join(sorted({person[4:7] for person in people})) for _, people in tested) == ["one", "two"]
 
 
-def test_output_folders_are_sites_and_a_person_is_a_label_at_a_site(sites, tmp_path):
-    (tmp_path / "bids").mkdir()
-    before = contents(sites)
-    words = ("group", "-d", f"one={sites}/one/out", f"two={sites}/two/out", *PREDICT, "--targets", "score")
-    found = run(tmp_path / "bids", tmp_path / "out", *words)
-    assert found.code == 0, found.err
-    assert contents(sites) == before, "what is read is not touched"
-    assert people(tmp_path / "out") == sorted(
-        [f"sub-one+{label}" for label in LABELS[:20]] + [f"sub-two+{label}" for label in LABELS[:12]]
-    )
-    rows = table(tmp_path / "out" / "group" / "predictions.tsv")
-    seen = rows.dropna(subset="observed").groupby("participant_id")["observed"].first().astype(float)
-    assert seen["sub-one+003"] == 2
-    assert seen["sub-two+003"] == 102
-    settings = (tmp_path / "out" / "logs" / "settings_group.toml").read_text()
-    assert 'site_column = "site"' in settings
-
-
 @pytest.mark.parametrize(
     "kind", ["a link to the folder", "a corrected dataset", "both were moved", "results among them"]
 )
@@ -201,7 +183,9 @@ def test_the_people_of_a_site_are_those_of_the_dataset_that_it_was_last_made_wit
     assert found.code == 0, found.err
     rows = table(tmp_path / "out" / "group" / "predictions.tsv").replace("n/a", np.nan).dropna(subset="observed")
     seen = rows.groupby("participant_id")["observed"].first().astype(float)
-    np.testing.assert_array_equal(seen.reindex([f"sub-one+{label}" for label in LABELS[:20]]), wanted)
+    names = [f"sub-one+{label}" for label in LABELS[:20]] + [f"sub-two+{label}" for label in LABELS[:12]]
+    np.testing.assert_array_equal(seen.reindex(names), [*wanted, *range(100, 112)])
+    assert 'site_column = "site"' in (tmp_path / "out" / "logs" / "settings_group.toml").read_text()
 
 
 def test_people_without_values_are_of_the_site_of_their_folder(tmp_path):
@@ -229,21 +213,6 @@ def test_people_without_values_are_of_the_site_of_their_folder(tmp_path):
             alike = np.corrcoef(edges[(names == who) & (days == first)], edges[others])[0, 1:]
             right.append(names[others[alike.argmax()]] == who)
     assert float(row["accuracy_within"]) == pytest.approx(np.mean(right))
-
-
-def test_the_decisions_of_a_site_hold_for_its_people_alone(sites, tmp_path):
-    """As a run on its folder alone obeys them: people of these labels at the other site stay."""
-    text = "participant_id\trecording\tdecision\n4\tn/a\treject\nsub-005\tsub-005_task-rest\treject\n"
-    (tmp_path / "bids").mkdir()
-    shutil.copytree(sites / "one" / "out", tmp_path / "decided", symlinks=True)
-    (tmp_path / "decided" / "exclude.tsv").write_text(text)
-    words = ("group", "-d", f"one={tmp_path / 'decided'}", f"two={sites}/two/out", *CHECK)
-    found = run(tmp_path / "bids", tmp_path / "out", *words)
-    assert found.code == 0, found.err
-    everyone = {f"sub-one+{person}" for person in LABELS[:20]} | {f"sub-two+{person}" for person in LABELS[:12]}
-    assert set(people(tmp_path / "out")) == everyone - {"sub-one+004", "sub-one+005"}
-    rows = table(tmp_path / "out" / "group" / "excluded.tsv").set_index("participant_id")
-    assert rows.loc[["sub-one+004", "sub-one+005"], "reason"].str.contains("exclude.tsv: ").all()
 
 
 TABLES = {
@@ -402,19 +371,26 @@ def test_the_tables_of_another_study_are_not_those_of_a_copied_folder(kind, tmp_
 
 @pytest.mark.parametrize("place", ["site", "results", "both"])
 def test_decisions_of_the_sites_and_of_the_results_hold(place, sites, tmp_path):
+    """Those of a site for its people alone: people of these labels at the other site stay."""
     (tmp_path / "bids").mkdir()
     (tmp_path / "out").mkdir()
     copied = shutil.copytree(sites, tmp_path / "sites")
-    wanted = {f"sub-one+{label}" for label in LABELS[:20]} | {f"sub-two+{label}" for label in LABELS[:12]}
+    everyone = {f"sub-one+{label}" for label in LABELS[:20]} | {f"sub-two+{label}" for label in LABELS[:12]}
+    wanted = set(everyone)
     if place != "results":
-        (copied / "one" / "out" / "exclude.tsv").write_text("participant_id\nsub-003\n")
-        wanted -= {"sub-one+003"}
+        rows = "4\tn/a\treject\nsub-005\tsub-005_task-rest\treject\n"
+        (copied / "one" / "out" / "exclude.tsv").write_text(f"participant_id\trecording\tdecision\n{rows}")
+        wanted -= {"sub-one+004", "sub-one+005"}
     if place != "site":
         (tmp_path / "out" / "exclude.tsv").write_text("participant_id\tdecision\nsub-two+4\treject\n")
         wanted -= {"sub-two+004"}
-    words = ("group", "-d", f"one={copied}/one/out", f"two={copied}/two/out", *CHECK)
+    words, before = ("group", "-d", f"one={copied}/one/out", f"two={copied}/two/out", *CHECK), contents(copied)
     assert run(tmp_path / "bids", tmp_path / "out", *words).code == 0
+    assert contents(copied) == before, "what is read is not touched"
     assert set(people(tmp_path / "out")) == wanted
+    rows = table(tmp_path / "out" / "group" / "excluded.tsv")
+    left_out = rows[rows["reason"].str.contains("exclude.tsv: ")]["participant_id"]
+    assert set(left_out) == everyone - wanted
 
 
 @pytest.mark.parametrize(("seconds", "code"), [("2000", 3), ("720.0", 3), ("20", 0)])

@@ -15,9 +15,8 @@ from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.outputs.tables import read_table as table
 from tests import referee
-from tests.cases.cohorts import Told, run
 from tests.elsewhere.sources import read_connectome
-from tests.running import PLAIN, run_app
+from tests.running import PLAIN, Finished, run, run_app
 
 ALPHA, SCORE, REJECTED = 0.35, "planted_score", "04"
 Series = dict[tuple[str, str], np.ndarray]
@@ -79,7 +78,7 @@ def test_every_way_in_leads_to_right_numbers(way, truth, tmp_path):
     (out / "exclude.tsv").write_text(f"participant_id\tdecision\nsub-{REJECTED}\treject\n")
     series = {scan: values for scan, values in everything.items() if scan[0] != REJECTED}
 
-    def group(*options: str) -> Told:
+    def group(*options: str) -> Finished:
         return run(tmp_path / "bids", out, "group", *GROUP, *source, *options)
 
     predicts(group, out, series, tmp_path / "bids" / "participants.tsv")
@@ -87,7 +86,7 @@ def test_every_way_in_leads_to_right_numbers(way, truth, tmp_path):
     identifies(group, out, series)
 
 
-def predicts(group: Callable[..., Told], out: Path, series: Series, people: Path) -> None:
+def predicts(group: Callable[..., Finished], out: Path, series: Series, people: Path) -> None:
     """The score of people who are held out is that of a ridge regression by scikit-learn."""
     ended = group("--analyses", "prediction", "--save-models", "--any-skill")
     assert ended.code == 0, ended.err
@@ -121,7 +120,7 @@ def applies_a_model(out: Path, series: Series) -> None:
         assert np.isclose(own.loc[f"sub-{label}"], edges @ weights + level, atol=1e-5).any(), label
 
 
-def identifies(group: Callable[..., Told], out: Path, series: Series) -> None:
+def identifies(group: Callable[..., Finished], out: Path, series: Series) -> None:
     """Identification across sessions: nearest neighbours by numpy."""
     ended = group("--analyses", "fingerprinting", "--replace")
     assert ended.code == 0, ended.err

@@ -12,6 +12,8 @@ from nibabel.cifti2 import BrainModelAxis, ParcelsAxis, SeriesAxis
 from scipy.io import savemat
 from scipy.spatial.distance import squareform
 
+from tests.planting.trees import put
+
 P, T, TR = 8, 70, 2.0
 NAMES = tuple(f"Area{number}" for number in range(P))
 PEOPLE, SESSIONS = ("01", "02", "03", "04", "05"), ("a", "b")
@@ -41,10 +43,8 @@ def table(path: Path, values: np.ndarray, names=NAMES, index=None, header=True, 
 
 
 def described(root: Path, program: str) -> Path:
-    root.mkdir(parents=True, exist_ok=True)
-    content = {"Name": program, "BIDSVersion": "1.9.0", "DatasetType": "derivative", "GeneratedBy": [{"Name": program}]}
-    (root / "dataset_description.json").write_text(json.dumps(content))
-    return root
+    about = {"Name": program, "BIDSVersion": "1.9.0", "DatasetType": "derivative", "GeneratedBy": [{"Name": program}]}
+    return put(root / "dataset_description.json", about).parent
 
 
 def stem(person: str, session: str) -> str:

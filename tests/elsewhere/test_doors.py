@@ -41,6 +41,13 @@ def written(out: Path) -> dict[str, np.ndarray]:
     return {path.name: read_connectome(path) for path in sorted(arrays)}
 
 
+def assert_written(out: Path, truths: list[np.ndarray]) -> dict[str, np.ndarray]:
+    """The connectomes of a run are these, in the order of their names."""
+    there = written(out)
+    np.testing.assert_allclose([*there.values()], truths, rtol=0, atol=1e-12)
+    return there
+
+
 def test_series_of_nilearn_become_the_connectomes_that_they_are(tmp_path, monkeypatch):
     """The script of the documentation makes the list that the command reads."""
     monkeypatch.chdir(tmp_path)
@@ -48,8 +55,7 @@ def test_series_of_nilearn_become_the_connectomes_that_they_are(tmp_path, monkey
     exec(script, {"series": SERIES})
     code, out = run_group(tmp_path, "-d", f"list={tmp_path / 'connectomes.tsv'}")
     assert code == 0
-    for values, truth in zip(written(out).values(), expected(), strict=True):
-        np.testing.assert_allclose(values, truth, rtol=0, atol=1e-12)
+    assert_written(out, expected())
 
 
 def states(folder: Path) -> dict[str, tuple[int, int]]:
@@ -79,9 +85,7 @@ def runs(tmp_path_factory):
 @pytest.mark.parametrize("layout", TREES)
 def test_a_tree_of_another_program_gives_its_connectomes(layout, runs):
     out = runs[layout]
-    there = written(out)
-    for values, truth in zip(there.values(), expected(layout in ONE_SESSION), strict=True):
-        np.testing.assert_allclose(values, truth, rtol=0, atol=1e-12)
+    there = assert_written(out, expected(layout in ONE_SESSION))
     assert len(there) == len(SCANS) // (2 if layout in ONE_SESSION else 1)
     assert {name.endswith("_timeseries.npy") for name in there} == {layout != "conn"}
     assert str(out.parent) not in "".join(path.read_text() for path in out.rglob("func/*.json"))
@@ -99,8 +103,7 @@ def test_cifti_series_of_xcpd_equal_its_tables(tmp_path):
     sources.xcpd(tmp_path / "source", cifti=True)
     code, out = run_group(tmp_path, "-d", tmp_path / "source")  # the layout is told by GeneratedBy
     assert code == 0
-    for values, truth in zip(written(out).values(), expected(), strict=True):
-        np.testing.assert_allclose(values, truth, rtol=0, atol=1e-12)
+    assert_written(out, expected())
 
 
 def test_volumes_that_xcpd_censored_are_left_out_of_its_interpolated_series(tmp_path):
@@ -112,9 +115,7 @@ def test_volumes_that_xcpd_censored_are_left_out_of_its_interpolated_series(tmp_
         pd.DataFrame({"framewise_displacement": out_of}).to_csv(path, sep="\t", index=False)
     code, out = run_group(tmp_path, "-d", f"xcpd={tmp_path / 'source'}")
     assert code == 0
-    truths = [np.corrcoef(values[out_of == 0].T) for values in SERIES.values()]
-    for values, truth in zip(written(out).values(), truths, strict=True):
-        np.testing.assert_allclose(values, truth, rtol=0, atol=1e-12)
+    assert_written(out, [np.corrcoef(values[out_of == 0].T) for values in SERIES.values()])
 
 
 def write_list(folder: Path, rows: list[dict[str, object]]) -> Path:
@@ -170,8 +171,7 @@ def test_a_list_reads_every_form_of_a_matrix(forms, tmp_path):
     ]
     code, out = run_group(tmp_path, "-d", f"list={write_list(tmp_path, rows)}")
     assert code == 0
-    for values, truth in zip(written(out).values(), expected(), strict=True):
-        np.testing.assert_allclose(values, truth, rtol=0, atol=1e-12)
+    assert_written(out, expected())
     scans = pd.read_csv(out / "group" / "scans.tsv", sep="\t")
     assert scans["seconds"].tolist() == [120.0] * len(SCANS)
 

@@ -46,6 +46,8 @@ from fcpower_bids.imaging.labels import IMAGE, template_tissue
 from fcpower_bids.records import join
 from scripts.make_builtin import encode_image, parcellate_grey_matter
 from tests.planting.surfaces import cortex, labels_of, save_dlabel
+from tests.planting.trees import put
+from tests.running import contents
 
 SPACE = "MNI152NLin2009cAsym"
 FETCH = atlas_files._fetch
@@ -106,23 +108,25 @@ def test_templateflow_by_file_name_without_network_or_client(tmp_path):
 
 
 THALAMUS = "MIAL67ThalamicNuclei"
-"""An atlas that TemplateFlow has at 1 mm alone."""
+DSEG = f"atlas-{THALAMUS}_dseg"
+"""An atlas that TemplateFlow has at 1 mm alone, and how its files are called."""
 TABLE = b"index\tname\n1\tleft-one\n2\tright-two\n"
 
 
 def test_the_client_fetches_into_a_scratch_folder_and_what_is_whole_is_kept(monkeypatch, tmp_path):
-    """An archive on this machine serves a small file under the name of a real one."""
-    image, asked = save_labels(tmp_path / "image.nii.gz", cube(2)).read_bytes(), []
-    folder = tmp_path / "templateflow" / f"tpl-{SPACE}"
-    save_table(folder / f"tpl-{SPACE}_atlas-{THALAMUS}_dseg.tsv", [(1, "left-one"), (2, "right-two")])
+    """An archive on this machine serves a small file under the name of a real one; tables come with the client."""
+    body, asked = save_labels(tmp_path / "image.nii.gz", cube(2)).read_bytes(), []
+    image, names = (f"tpl-{SPACE}/tpl-{SPACE}_{end}" for end in (f"res-01_{DSEG}.nii.gz", f"{DSEG}.tsv"))
+    spec, home, folder = f"templateflow:{THALAMUS}", tmp_path / "templateflow", tmp_path / "portable"
+    put(home / names, TABLE)
 
     class Archive(BaseHTTPRequestHandler):
         def do_GET(self):
-            asked.append(self.path)
+            asked.append(self.path[1:])
             self.send_response(200)
-            self.send_header("Content-Length", str(len(image)))
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(image)
+            self.wfile.write(body)
 
         def log_message(self, *_):
             pass
@@ -131,41 +135,19 @@ def test_the_client_fetches_into_a_scratch_folder_and_what_is_whole_is_kept(monk
     with ThreadingHTTPServer(("127.0.0.1", 0), Archive) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setattr(atlas_files, "ARCHIVE", f"http://127.0.0.1:{server.server_port}")
-        atlas = load_atlas(f"templateflow:{THALAMUS}", SPACE)
+        atlas, table = load_atlas(spec, SPACE), prefetch_atlases([spec], [SPACE], folder)
         server.shutdown()
-    assert atlas.image == folder / f"tpl-{SPACE}_res-01_atlas-{THALAMUS}_dseg.nii.gz"
-    assert atlas.image.read_bytes() == image
-    assert asked == [f"/tpl-{SPACE}/{atlas.image.name}"]
-    assert len(list((tmp_path / "templateflow").rglob("*.*"))) == 2, "no stub is left in the home"
-    assert load_atlas(f"templateflow:{THALAMUS}", SPACE) == atlas, "the second time nothing is fetched"
-
-
-def test_prefetch_writes_checksums(monkeypatch, tmp_path):
-    """Of files that the client would fetch: 1 mm only of one atlas."""
-    image = save_labels(tmp_path / "store" / "image.nii.gz", cube(2)).read_bytes()
-    base = f"tpl-{SPACE}"
-    content = {f"{base}_res-01_atlas-Toy_desc-th25_dseg.nii.gz": image, f"{base}_atlas-Toy_desc-th25_dseg.tsv": TABLE}
-
-    def fetch(names, space):
-        name = next((name for name in names if name in content), None)
-        if name is None:
-            raise OSError("TemplateFlow has no such file")
-        return name, content[name]
-
-    monkeypatch.setattr(atlas_files, "_fetch", fetch)
-    folder = tmp_path / "portable"
-    table = prefetch_atlases(["templateflow:Toy_desc-th25"], [SPACE], folder)
-    assert table == folder / "checksums.tsv"
-    paths = sorted(folder.rglob("*_dseg.*"))
-    assert [path.suffix for path in paths] == [".tsv", ".gz"]
-    lines = table.read_text().splitlines()
-    assert lines[0] == "file\tsha256\tbytes"
-    listed = {line.split("\t")[0]: line.split("\t")[1] for line in lines[1:]}
-    assert listed == {p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in paths}
-    before = table.read_bytes()
-    prefetch_atlases(["templateflow:Toy_desc-th25"], [SPACE], folder)
-    assert table.read_bytes() == before
-    assert load_atlas("templateflow:Toy_desc-th25", SPACE, [folder]).image.is_relative_to(folder)
+    assert asked == [image, image]
+    assert contents(home) == {image: body, names: TABLE}, "no stub is left in the home"
+    assert atlas.names == ("left-one", "right-two")
+    there = contents(folder)
+    listed = there.pop("checksums.tsv").decode()
+    assert set(there) == {image, names}
+    rows = [f"{name}\t{hashlib.sha256(there[name]).hexdigest()}\t{len(there[name])}\n" for name in sorted(there)]
+    assert listed == "".join(["file\tsha256\tbytes\n", *rows])
+    assert load_atlas(spec, SPACE) == atlas, "the second time nothing is fetched"
+    assert prefetch_atlases([spec], [SPACE], folder) == table
+    assert load_atlas(spec, SPACE, [folder]).image == folder / image
 
 
 def answer_in_this_process(monkeypatch, answer):

@@ -1,10 +1,9 @@
-"""Confounds and cleaning of one recording: equal to nilearn, and a plain reason for each refusal."""
+"""Confounds of one recording: equal to nilearn, and a plain reason for each refusal."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +11,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.errors import RecordingError, UsageError
-from fcpower_bids.imaging.cleaning import clean_recording
 from fcpower_bids.imaging.confounds import Strategy, load_confounds, load_strategy
-from fcpower_bids.records import Atlas, Recording
-from fcpower_bids.settings import Settings
 
 DATA = Path(pytest.importorskip("nilearn").__file__).parent / "interfaces" / "fmriprep" / "data"
 VERSIONS = {
@@ -23,29 +19,19 @@ VERSIONS = {
     "21": (DATA / "test-v21_desc-confounds_timeseries.tsv", DATA / "test-v21_desc-confounds_timeseries.json"),
 }
 STEM = "sub-01_task-rest"
-MOTION = {"strategy": ("motion",), "motion": "full"}
+THREE = ("motion", "wm_csf", "global_signal")
+COMPCOR = {"strategy": ("motion", "high_pass", "compcor"), "motion": "derivatives"}
+COMPCOR |= {"compcor": "anat_separated", "n_compcor": 5}
 ORACLE = {
-    "24P": MOTION,
-    "27P": {
-        "strategy": ("motion", "wm_csf", "global_signal"),
-        "motion": "full", "wm_csf": "basic", "global_signal": "basic",
-    },
-    "36P": {
-        "strategy": ("motion", "wm_csf", "global_signal"),
-        "motion": "full", "wm_csf": "full", "global_signal": "full",
-    },
+    "24P": {"strategy": ("motion",), "motion": "full"},
+    "27P": {"strategy": THREE, "motion": "full", "wm_csf": "basic", "global_signal": "basic"},
+    "36P": {"strategy": THREE, "motion": "full", "wm_csf": "full", "global_signal": "full"},
     "simple": {"strategy": ("motion", "wm_csf"), "motion": "full", "wm_csf": "basic"},
-    "acompcor": {
-        "strategy": ("motion", "high_pass", "compcor"),
-        "motion": "derivatives", "compcor": "anat_separated", "n_compcor": 5,
-    },
-    "acompcor_gsr": {
-        "strategy": ("motion", "high_pass", "compcor", "global_signal"),
-        "motion": "derivatives", "compcor": "anat_separated", "n_compcor": 5, "global_signal": "basic",
-    },
+    "acompcor": COMPCOR,
+    "acompcor_gsr": COMPCOR | {"strategy": (*COMPCOR["strategy"], "global_signal"), "global_signal": "basic"},
     "aroma": {"strategy": ("ica_aroma", "wm_csf"), "ica_aroma": "basic", "wm_csf": "basic"},
     "gsr_only": {"strategy": ("global_signal",), "global_signal": "basic"},
-}  # fmt: skip
+}
 
 
 def write(folder, frame, name="confounds.tsv"):
@@ -184,48 +170,3 @@ def test_a_wrong_file_is_refused_in_one_sentence_with_its_name(tmp_path, text, m
         load_strategy(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-T, P, TR = 200, 4, 2.0
-BLANK = ("n/a",) * P
-ATLAS = Atlas((("atlas", "x"),), Path("x.nii.gz"), "MNI", tuple(range(1, P + 1)), ("a", "b", "c", "d"), BLANK, BLANK)
-WHOLE = Settings(Path("in"), Path("out"), "participant").changed(strategy="none", dummy_scans="0", fd_thresh=0.0)
-
-
-@pytest.fixture
-def recording(tmp_path):
-    rng = np.random.default_rng(0)
-    table = pd.DataFrame(
-        rng.standard_normal((T, 6)), columns=[f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
-    )
-    table["framewise_displacement"] = 0.1
-    table.loc[[50, 51, 120], "framewise_displacement"] = 2.0
-    table["non_steady_state_outlier00"] = np.eye(1, T, 0)[0]
-    table.to_csv(tmp_path / "confounds.tsv", sep="\t", index=False)
-    return Recording(tmp_path / "bold.nii.gz", (("sub", "01"),), TR, confounds=tmp_path / "confounds.tsv")
-
-
-@pytest.fixture
-def parcels():
-    return np.random.default_rng(1).standard_normal((T, P)) + 100, np.ones(P)
-
-
-def clean(recording, parcels, **choices):
-    cleaning, (series,) = clean_recording(recording, [ATLAS.name], [parcels], WHOLE.changed(**choices).method)
-    return cleaning, series
-
-
-def test_too_many_regressors_are_an_exclusion(recording, parcels, tmp_path):
-    (tmp_path / "some.yml").write_text("name: some\nmethods: Three.\ncolumns: [trans_x, trans_y, trans_z]\n")
-    cleaning, _ = clean(recording, parcels, high_pass=0.079, strategy=str(tmp_path / "some.yml"))
-    assert "Nothing is left to analyse" in cleaning.excluded
-
-
-def test_without_a_table_only_what_needs_none_can_be_done(recording, parcels):
-    bare = replace(recording, confounds=None)
-    cleaning, _ = clean(bare, parcels)
-    assert np.isnan(cleaning.framewise_displacement).all()
-    with pytest.raises(RecordingError, match="no confounds table"):
-        clean(bare, parcels, fd_thresh=0.5)
-    with pytest.raises(RecordingError, match="no confounds table"):
-        clean(bare, parcels, strategy="24P")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import io
-import json
 import shutil
 import unicodedata
 import zipfile
@@ -18,15 +17,14 @@ from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.inputs.roots import dataset_identity, dataset_names
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.schema import read_spreadsheet
+from tests.planting.trees import put
 from tests.pretrain.conftest import made_recordings
 from tests.pretrain.outputs import PACKED, plant_outputs, run_pretrain
 from tests.running import PLAIN, run_app
 
 
 def describe(folder, **facts):
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "dataset_description.json").write_text(json.dumps(facts))
-    return folder
+    return put(folder / "dataset_description.json", facts).parent
 
 
 def test_the_doi_comes_before_the_name_and_its_version_does_not_matter(tmp_path):

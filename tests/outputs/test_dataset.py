@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -133,23 +132,18 @@ def test_matrix_round_trip_is_lossless(tmp_path_factory, values):
     np.testing.assert_array_equal(back, values)
 
 
-def written(values, names):
-    with tempfile.TemporaryDirectory() as folder:
-        return tables.write_matrix(Path(folder, "m.tsv"), values, names).read_text()
-
-
 @hypothesis_settings(deadline=None, derandomize=True, max_examples=50)
 @given(
     arrays(np.float64, st.integers(1, 6).map(lambda n: (n, n)), elements=st.sampled_from([0.0, -0.0, np.nan, 0.1, 2]))
 )
-def test_a_symmetric_matrix_is_written_as_its_rows_are(values):
-    lower = np.tril_indices(len(values), -1)
+def test_a_symmetric_matrix_is_written_as_its_rows_are(tmp_path_factory, values):
+    path, lower = tmp_path_factory.mktemp("matrix") / "m.tsv", np.tril_indices(len(values), -1)
     values[lower] = values.T[lower]
     names = [f"p{i}" for i in range(len(values))]
     rows = ["\t".join(tables._decimals([value]) for value in row) for row in values.tolist()]
-    assert written(values, names) == "\n".join(["\t".join(names), *rows, ""])
+    assert tables.write_matrix(path, values, names).read_text() == "\n".join(["\t".join(names), *rows, ""])
     values[0, -1] = 3.0  # no longer symmetric
-    assert written(values, names).split("\n")[1].endswith("3")
+    assert tables.write_matrix(path, values, names).read_text().split("\n")[1].endswith("3")
 
 
 def test_json_has_no_nan_and_no_numpy(tmp_path):

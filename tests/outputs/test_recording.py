@@ -67,18 +67,11 @@ def case(tmp_path):
     bold = tmp_path / "bold.nii.gz"
     bold.write_bytes(b"data")
     recording = Recording(bold, (("sub", "01"), ("task", "rest")), 2.0)
-    chosen = Settings(tmp_path / "in", tmp_path / "out", "participant")
-    output = tmp_path / "out" / "sub-01" / "x.tsv"
-    output.parent.mkdir(parents=True)
-    output.write_text("x")
-    mark = status.fingerprint(recording, chosen.method, (), None)
-    done = status.Status(recording.name, status.DONE, "write", fingerprint=mark, outputs=("sub-01/x.tsv",))
-    status.write_status(chosen.output_dir, done)
-    return recording, chosen, output
+    return recording, Settings(tmp_path / "in", tmp_path / "out", "participant")
 
 
 def test_an_atlas_is_known_by_its_content(case, tmp_path):
-    recording, chosen, _ = case
+    recording, chosen = case
     image = tmp_path / "atlas.nii"
     image.write_bytes(b"labels")
     atlas = Atlas((("atlas", "X"),), image, "MNI", (1, 2), ("a", "b"), ("n/a",) * 2, ("n/a",) * 2)
@@ -99,7 +92,7 @@ def test_an_atlas_is_known_by_its_content(case, tmp_path):
 @pytest.mark.parametrize("weights", ["jepa-ep300.pth.tar", "model.safetensors"])
 @pytest.mark.parametrize("in_folder", [False, True])
 def test_not_finished_when_weights_or_what_comes_with_them_changed(case, tmp_path, weights, in_folder):
-    recording, chosen, _ = case
+    recording, chosen = case
     folder = tmp_path / "model"
     folder.mkdir()
     for name in (weights, "gradient_mapping_450.csv", "README.md"):

@@ -41,8 +41,8 @@ def put(path: Path, content: bytes | str | dict) -> Path:
 
 def describe(root: Path, kind: str = "derivative") -> Path:
     made_by = {"GeneratedBy": [{"Name": "fMRIPrep"}]} if kind == "derivative" else {}
-    put(root / "dataset_description.json", {"Name": "x", "BIDSVersion": "1.6.0", "DatasetType": kind, **made_by})
-    return root
+    about = {"Name": "x", "BIDSVersion": "1.6.0", "DatasetType": kind, **made_by}
+    return put(root / "dataset_description.json", about).parent
 
 
 def func(root: Path, run: str) -> Path:

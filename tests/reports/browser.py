@@ -43,7 +43,8 @@ class Browser:
             self.call(f"{domain}.enable")
         self.call("Page.setLifecycleEventsEnabled", enabled=True)
         self.call("Emulation.setFocusEmulationEnabled", enabled=True)
-        self.resize()
+        size = {"width": 1366, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Give a command of the DevTools protocol and return its result."""
@@ -94,10 +95,6 @@ class Browser:
         asked = answer["loaderId"]
         while asked not in self._loaded:  # and not another page whose end of loading is told late
             self._receive()
-
-    def resize(self, width: int = 1366, height: int = 900) -> None:
-        """Give the window a size."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def evaluate(self, script: str) -> Any:
         """Return the value of an expression in the page."""

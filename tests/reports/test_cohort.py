@@ -177,7 +177,7 @@ def test_the_screen_counts_what_its_table_says(outputs, sections):
 def test_the_page_is_whole_and_its_tables_sort_by_their_numbers(browser, page):
     browser.open(page)
     browser.unfold()
-    assert {f"#{anchor}" for anchor in ANCHORS} <= check_in_browser(browser, page, 8, 40)[0]
+    assert {f"#{anchor}" for anchor in ANCHORS} <= check_in_browser(browser, page, 8, 40)
     for number in range(browser.evaluate("document.querySelectorAll('.part .sortable').length")):
         one = f"document.querySelectorAll('.part .sortable')[{number}]"
         names = browser.evaluate(f"[...{one}.tHead.rows[0].cells].map((cell) => cell.textContent)")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import base64
-import csv
 import dataclasses
 import hashlib
 import html
 import io
-import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -28,6 +26,7 @@ from fcpower_bids.reports.methods import all_references, cited_keys, methods_tex
 from fcpower_bids.reports.person import write_pages
 from fcpower_bids.reports.svg import MOST_POINTS, Drawing, Scale
 from fcpower_bids.settings import METHOD_SECTIONS, Method, Settings
+from tests.cases.cohorts import index_rows, table
 from tests.command import main, parse_settings
 
 FD = "framewise_displacement"
@@ -102,19 +101,12 @@ def test_line_and_scale_are_those_of_the_kept_volumes(series):
     np.testing.assert_allclose(slope, 0, atol=1e-9)
 
 
-def content_of(output):
-    text = (output / "index.html").read_text(encoding="utf-8")
-    return json.loads(re.search(r'<script type="application/json" id="content">(.*?)</script>', text, re.DOTALL)[1])
-
-
 def rows_of(path):
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file, delimiter="\t"))
+    return table(path).to_dict("records")
 
 
 def test_every_recording_is_there_with_the_figures_of_its_quality_table(troubled_run):
-    output, content = troubled_run.output, content_of(troubled_run.output)
-    rows = {row["recording"]: row for row in content["rows"]}
+    output, rows = troubled_run.output, {row["recording"]: row for row in index_rows(troubled_run.output)}
     states = {row["recording"]: row["state"] for row in rows_of(output / "logs" / "status.tsv")}
     assert {
         name: row["state"].removesuffix(" with caution").replace("used", "done") for name, row in rows.items()
@@ -169,8 +161,8 @@ def scans_of(output):
 
 def test_what_is_rejected_by_key_is_saved_obeyed_by_group_and_shown_again(browser, troubled, troubled_demo, capfd):
     browser.open(troubled / "index.html")
-    names = [row["recording"] for row in content_of(troubled)["rows"]]
-    done = [row["recording"] for row in content_of(troubled)["rows"] if row["state"].startswith("used")]
+    names = [row["recording"] for row in index_rows(troubled)]
+    done = [row["recording"] for row in index_rows(troubled) if row["state"].startswith("used")]
     browser.evaluate(f"document.querySelector('tr[data-recording=\"{names[0]}\"]').focus()")
     press(browser, "a", "r", 'a ghost, and "more"\there', "Enter", "d", "looks odd", "Escape")
     expected = [
