@@ -155,6 +155,8 @@ def load_cohort(
     """
     if per not in (PERSON, SCAN):
         raise UsageError(f"per must be '{PERSON}' or '{SCAN}', not {per!r}.")
+    if embedding := next((name for name in choices if name.startswith("encoder")), None):
+        raise UsageError(f"{embedding} embeds at the group level; load_cohort reads what is stored: leave it out.")
     raw = Path(output_dir) / "sourcedata" / "raw"
     places = {"output_dir": Path(output_dir), "bids_dir": Path(bids_dir or raw), "level": "group"}
     settings = settings_of({"quiet": True, **choices, **places})

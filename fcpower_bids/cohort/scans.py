@@ -328,6 +328,12 @@ def read_embeddings(
                 vectors[number] = None
                 rows.append(Exclusion(whose.participant, whose.session, EMBEDDING, SEEN.format(label)))
         notes += describe_training(label, states)
+        counts = [sum(label in run.connectome.encoders for run in scan) for scan in scans]
+        of_some = [scan[0].connectome for scan, number in zip(scans, counts, strict=True) if 0 < number < len(scan)]
+        notes += [
+            f"Of {len(of_some)} scans the embedding '{label}' is that of some runs alone ({whose.participant})."
+            for whose in of_some[:1]
+        ]
         if len(first) > 1:
             earlier, other, *_ = first.values()
             raise DatasetError(f"{earlier} and {other} are of different weights or were read differently. {_AGAIN}")

@@ -123,7 +123,7 @@ def _offer(cells: Mapping[str, str], table: Path, line: str) -> Offered:
         scale=cells.get("scale") or "r",
         order=cells.get("order") or "upper",
         parcels_first=cells.get("orientation") == "parcels",
-        repetition_time=numbers["repetition_time"],
+        repetition_time=numbers["repetition_time"] or math.nan,  # 0 states nothing
         seconds=numbers["minutes"] * 60,
         mean_fd=numbers["mean_fd"],
         strategy=cells.get("strategy") or "unknown",

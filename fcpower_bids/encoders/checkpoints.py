@@ -198,7 +198,6 @@ def digest_facts(facts: Mapping[str, Any], proof: str) -> str:
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read tensors from ``.safetensors``, or from a torch file by its weights-only reader. Raises CheckpointError."""
     import torch  # large, and an extra of the installation
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
@@ -208,10 +207,10 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         return loaded
     except FileNotFoundError:
         raise CheckpointError(f"{path} {ABSENT}") from None
-    except (SafetensorError, RuntimeError, OSError, EOFError, ValueError) as error:
+    except UnpicklingError:  # whose text says how to load it all the same
+        raise CheckpointError(f"{path} holds more than tensors and is not loaded, or is no file of torch.") from None
+    except Exception as error:  # a file of anything else may meet any
         raise CheckpointError(f"{path} is damaged or incomplete ({error}); download or copy it again.") from None
-    except UnpicklingError as error:
-        raise CheckpointError(f"{path} holds more than tensors and is not loaded ({error}).") from None
 
 
 def misfits(expected: Mapping[str, tuple[int, ...]], state: Mapping[str, Tensor], extra: Sequence[str]) -> str:

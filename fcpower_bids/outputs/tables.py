@@ -141,8 +141,10 @@ SERIES_COLUMNS = "Columns"
 
 def write_array(path: Path, values: np.ndarray) -> Path:
     """Write an array as ``.npy``, in the precision that it has."""
+    values = np.ascontiguousarray(values)
     with atomic(path) as temporary, temporary.open("wb") as file:
-        np.save(file, values, allow_pickle=False)
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
+        file.write(values.data)  # says when a disk is full, which numpy does not
     return path
 
 

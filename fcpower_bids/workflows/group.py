@@ -305,7 +305,10 @@ def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
     encoders, embeddings, several = {}, dict(cohort.embeddings), np.flatnonzero(cohort.scans["n_runs"] > 1)
     own_atlas = facts.get(label, {}).get(OWN_ATLAS, True)  # else its series are not those of the cohort
     notes = [f"Embeddings of {len(several)} scans are means over their runs; --encoder reads these as one sequence."]
-    if label in cohort.embeddings and own_atlas and (len(several) or "learning_curves" in asked):
+    given = settings.method.encoder_weights is not None or settings.method.encoder == "random-init"
+    of_sites = "" not in output_folders(settings, settings.output_dir)  # whose embeddings may be by other weights
+    wanted = "learning_curves" in asked or (given and (of_sites or len(several) > 0))
+    if label in cohort.embeddings and own_atlas and wanted:
         embed, apart = load_series_encoder(cohort.all_parcels or cohort.parcels, settings, facts[label]), 0
         encoders = {label: embed} if "learning_curves" in asked else {}
         if has_series(cohort):  # the runs of a session are one sequence, as in the paper
@@ -317,16 +320,17 @@ def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
                     apart += 1
             notes = [f"Of {len(several) - apart} scans '{label}' has read the runs as one sequence."]
             if others := ", ".join(f"'{name}'" for name in embeddings if name != label):
-                notes.append(
-                    f"The embeddings {others} of these are means over the runs, so they do not compare with it."
-                )
+                notes.append(f"The embeddings {others} of these are means over the runs: they do not compare with it.")
+                means = {name: {**about, "read": f"{about.get('read')}, mean of runs"} for name, about in facts.items()}
+                facts = means | {label: facts[label]}
             if apart:
                 notes.append(
                     f"Of {apart} scans the runs lack different parcels, or a run has no embedding: theirs is the mean "
                     "over the runs that have one."
                 )
     notes = [*cohort.notes, *leaks, *(notes if len(several) and cohort.embeddings else [])]
-    return dataclasses.replace(cohort, encoders=encoders, embeddings=embeddings, notes=tuple(notes))
+    made = {"encoders": encoders, "embeddings": embeddings, "embedding_facts": facts}
+    return dataclasses.replace(cohort, **made, notes=tuple(notes))
 
 
 def load_series_encoder(

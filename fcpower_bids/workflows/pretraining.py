@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -19,6 +19,7 @@ from fcpower_bids.cohort.assembly import sessions_of
 from fcpower_bids.cohort.feature_choice import band_in, match_atlases
 from fcpower_bids.cohort.people import Source, describe_unknown, load_people, shorten, tables_of
 from fcpower_bids.cohort.recordings import Selected, describe_nothing_left, selected
+from fcpower_bids.cohort.scans import parcels_of_all
 from fcpower_bids.elsewhere.imports import bring_sources
 from fcpower_bids.encoders import CORPUS_ID
 from fcpower_bids.errors import DatasetError, Unproven, UsageError
@@ -27,6 +28,8 @@ from fcpower_bids.inputs.roots import (
     check_input_folder,
     dataset_identity,
     dataset_terms,
+    dataset_words,
+    is_another,
     output_folders,
     people_home,
     people_tables,
@@ -135,7 +138,10 @@ def _read_probe(settings: Settings, out: Path, cohorts: list[Any]) -> str:
     bids = tables[0].parent if tables else None
     shared = ("atlas", "family_column", "phenotypes", "work_dir", "targets")
     choices = {name: value for name in shared if (value := settings[name]) is not None}
-    cohort = load_cohort(out, bids, per="scan", **choices)
+    try:
+        cohort = load_cohort(out, bids, per="scan", **choices)
+    except DatasetError as error:
+        raise DatasetError(f"The cohort of probe, {out}, cannot be read. {error}") from error
     window = settings.pretraining.window
     try:
         runs = [tuple(run for run in cohort.series(row) if len(run) >= window) for row in range(len(cohort))]
@@ -233,6 +239,11 @@ def _pack(settings: Settings, corpus: Path) -> Any:
             f"{settings.bids_dir} has no dataset_description.json with a Name or a DatasetDOI, so its people could not "
             "be distinguished from those of other datasets in the corpus. Give it that file with a Name."
         )
+    if is_another(settings.bids_dir, dataset_words(settings.output_dir)):
+        raise UsageError(
+            f"By its description {settings.bids_dir} is another dataset than that of the recordings in "
+            f"{settings.output_dir}, and an encoder knows its people by it: give the BIDS_DIR of these recordings."
+        )
     door = selected(settings.output_dir)
     atlases = sorted(_atlases(door, settings.output_dir))
     match = atlases
@@ -307,6 +318,13 @@ def _sources(settings: Settings, door: Selected, atlas: str, dataset: str, corpu
         for scan in door.left_out
         if scan.atlas_name in ("", atlas) and "task" in scan.labels
     }
+    of_atlas = [run.beside(TIMESERIES) for run in door.connectomes if run.atlas_name == atlas]
+    paths |= {path: "it has no series, which training needs" for path in of_atlas if series_file(path) not in paths}
+    parcels = {path: tuple(column_names(path)) for path, why in paths.items() if not why}
+    whole, others = parcels_of_all(parcels)
+    for path, names in parcels.items():
+        lacking = ", ".join([name for name in whole if name not in names][:3])
+        paths[path] = others.get(path, "") or (f"it lacks the parcels {lacking}" if lacking else "")
     given = {path.absolute(): Source(path, is_given=True) for path in settings.group.phenotypes}
     home = people_home(settings.bids_dir)
     others = (path for path in tables_of(home) if path.absolute() not in given)
@@ -337,12 +355,12 @@ def _sources(settings: Settings, door: Selected, atlas: str, dataset: str, corpu
         labels = dict(parse_name(path.name)[0])
         facts = {**shared, "id": f"{dataset}/{path.stem.removesuffix('_stat-mean_timeseries')}", "problem": why}
         facts |= {"subject": labels["sub"], "session": labels.get("ses")}
-        facts |= {"repetition_time": math.nan, "source": "n/a", "parcel_names": None} if why else _describe(path)
+        facts |= {"repetition_time": math.nan, "source": "n/a", "parcel_names": None} if why else _describe(path, whole)
         facts |= {} if families is None else {"family": families.get(labels["sub"])}
-        yield facts, partial(_read, path)
+        yield facts, partial(_read, path, [] if why else [parcels[path].index(name) for name in whole])
 
 
-def _describe(path: Path) -> dict[str, Any]:
+def _describe(path: Path, parcels: Sequence[str]) -> dict[str, Any]:
     """Facts of a series: what its JSON states (repetition time NaN where none), its parcels, its size and time."""
     sidecar = read_json(path.with_suffix(".json"))
     time = sidecar.get("RepetitionTime", math.nan)
@@ -352,11 +370,11 @@ def _describe(path: Path) -> dict[str, Any]:
         )
     return {
         "repetition_time": float(time),
-        "parcel_names": column_names(path),
+        "parcel_names": list(parcels),
         "source": f"{path.stat().st_size} {path.stat().st_mtime_ns}",
         "band": " ".join(str(edge or "n/a") for edge in band_in(sidecar)),
     }
 
 
-def _read(path: Path) -> np.ndarray:
-    return read_series(path)[0]
+def _read(path: Path, order: Sequence[int]) -> np.ndarray:
+    return read_series(path)[0][:, order]

@@ -217,15 +217,17 @@ class PublishedEncoder(ABC):
 
     def resampled(self, series: FloatArray, repetition_time: float) -> FloatArray:
         """Bring a recording to the repetition time of the model, or leave it. Raises RecordingError."""
+        if repetition_time <= 0 or repetition_time >= 20:
+            raise RecordingError(f"A repetition time of {repetition_time:g} s cannot be; give it in seconds.")
+        target = self.target_time
+        if target is None:
+            return series
         if np.isnan(repetition_time):
             raise RecordingError(
                 f"The repetition time is not known, and {self.name} needs it; state it where the series came "
                 "from (repetition_time of a list)."
             )
-        if not 0 < repetition_time < 20:
-            raise RecordingError(f"A repetition time of {repetition_time:g} s cannot be; give it in seconds.")
-        target = self.target_time
-        if target is None or abs(repetition_time / target - 1) <= self.tolerance:
+        if abs(repetition_time / target - 1) <= self.tolerance:
             return series
         if repetition_time > target:
             as_they_are = replace(self, protocol="paper").target_time is None

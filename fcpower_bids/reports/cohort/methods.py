@@ -11,6 +11,7 @@ import pandas as pd
 
 from fcpower_bids.analyses.transform_screen import SCREEN
 from fcpower_bids.cohort.inclusion import COUNTED, EMBEDDING
+from fcpower_bids.encoders import PUBLISHED, name_of_weights
 from fcpower_bids.encoders.checkpoints import SEEN
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.roots import PREPROCESSED
@@ -115,6 +116,9 @@ def group_methods(tables: GroupTables) -> str:
         several_runs=bool((scans["n_runs"] > 1).any()),
         cleaning=list(_cleaning(tables.facts("scans").get("Cleaning") or {})),
         left_out=[count(int(number), str(kind)) for kind, number in kinds.items() if kind in counted],
+        encoder=chosen.get("encoder") if EMBEDDING in counted else None,
+        weights=name_of_weights(chosen["encoder_weights"]) if chosen.get("encoder_weights") else "",
+        published=PUBLISHED.get(chosen.get("encoder", ""), ""),
         seen=count(trained.nunique(), "person", "people") if EMBEDDING in counted and len(trained) else "",
         **(_prediction(facts["prediction"], chosen, tables) if facts["prediction"] else {}),
     )
