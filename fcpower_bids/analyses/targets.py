@@ -22,8 +22,7 @@ from fcpower_bids.core.targets import (
     residual_target,
 )
 from fcpower_bids.errors import NotInCohort, Unfit
-from fcpower_bids.records import SITE as OF_FOLDERS
-from fcpower_bids.records import Cohort, site_in
+from fcpower_bids.records import SITE, Cohort, site_in
 from fcpower_bids.settings import Group
 from fcpower_bids.settings.options import HOLD_OUT, PERMUTE
 
@@ -171,7 +170,7 @@ Targets = Mapping[str, FloatArray]
 EVERYONE = slice(None)
 SIGNIFICANT = 0.005
 """For all tests of one kind together, so that a sound cohort is seldom accused."""
-SITE = re.compile(
+SITES = re.compile(
     r"(study_?|acq(uisition)?_?|scan(ning)?_?)?(site|batch|cent(er|re)|scanner|magnet|manufacturer|device_?serial_?number)"
     r"(_?(id|name|no|nr|number|code|label))?\d?",
     re.IGNORECASE,
@@ -294,13 +293,13 @@ def site_columns(table: pd.DataFrame, settings: Group) -> list[str]:
     """Columns of sites: the one that is named, else those whose name and number of values say so."""
     if settings.site_column:
         return [settings.site_column] if settings.site_column in table else []
-    return [str(name) for name in table if SITE.fullmatch(str(name)) and 1 < table[name].nunique() <= len(table) / 2]
+    return [str(name) for name in table if SITES.fullmatch(str(name)) and 1 < table[name].nunique() <= len(table) / 2]
 
 
 def site_labels(table: pd.DataFrame, column: str) -> NDArray[np.str_]:
     """The sites of a column, shape (n,); `UNKNOWN` where there is none."""
     values = table[column]
-    if column == OF_FOLDERS:  # people without phenotypes, too, have that of their output folder
+    if column == SITE:  # people without phenotypes, too, have that of their output folder
         values = values.where(values.notna(), [site_in(str(person)) for person in table.index])
     return values.astype(str).where(values.notna(), UNKNOWN).to_numpy(dtype=str)
 

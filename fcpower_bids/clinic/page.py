@@ -12,11 +12,13 @@ from typing import Any
 import pandas as pd
 
 from fcpower_bids.analyses.baselines import FEWEST_PERMUTATIONS
+from fcpower_bids.cohort.inclusion import CAUTION
 from fcpower_bids.outputs.dataset import parse_name
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.reports.page import listed, render_page, show_number, write_page
 
-PREDICTED, CAUTION = "predicted", "caution"
+DONE = "predicted"
+"""State of a scan."""
 ENTITIES = {"ses": "session", "task": "task", "acq": "acquisition", "run": "run"}
 Row = Mapping[Any, Any]
 
@@ -56,7 +58,7 @@ def answer_person(rows: Sequence[Row], facts: Mapping[str, Any]) -> dict[str, An
     ``scans`` as of `say_scan`.
     """
     scans = [say_scan(row, facts) for row in rows]
-    done = [row for row in rows if row["state"] == PREDICTED]
+    done = [row for row in rows if row["state"] == DONE]
     if not done:
         return {"level": "stop", "headline": "There is no prediction.", "sentences": [], "scans": scans}
     guess = fmean(row["prediction"] for row in done)
@@ -84,7 +86,7 @@ def say_scan(row: Row, facts: Mapping[str, Any]) -> dict[str, Any]:
     parts = [f"{word} {entities[key]}" for key, word in ENTITIES.items() if key in entities]
     title = ", ".join(parts).capitalize() or "The scan"
     scan: dict[str, Any] = {"title": title, "file": name, "sentences": [], "facts": ()}
-    if row["state"] != PREDICTED:
+    if row["state"] != DONE:
         return scan | {"result": f"No prediction. {row['reason']}"}
     result = say_result(row["prediction"], row["low"], row["high"], facts)
     sentences = [f"The scan itself calls for caution: {row['cautions']}"] if row["quality"] == CAUTION else []

@@ -17,8 +17,8 @@ from scipy.special import bdtr
 
 from fcpower_bids.analyses.features import FC, FC_POWER
 from fcpower_bids.clinic.fit import FinalModel, load_model, refuse_without_skill, scan_digest, telling_edges
-from fcpower_bids.clinic.page import PREDICTED as DONE
 from fcpower_bids.clinic.page import (
+    DONE,
     ends_of,
     possible_classes,
     say_in_full,

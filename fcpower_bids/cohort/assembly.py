@@ -29,8 +29,7 @@ from fcpower_bids.cohort.inclusion import (
     name_some,
     read_quality,
 )
-from fcpower_bids.cohort.people import PERSON as PERSON_ID
-from fcpower_bids.cohort.people import Scanned, load_phenotypes, match_ids, read_rows, without_zeros
+from fcpower_bids.cohort.people import PERSON_ID, Scanned, load_phenotypes, match_ids, read_rows, without_zeros
 from fcpower_bids.cohort.phenotype_columns import describe_sets, resolve_columns, unknown_columns
 from fcpower_bids.cohort.recordings import Selected, describe_nothing_left, selected_of
 from fcpower_bids.cohort.scans import (

@@ -76,7 +76,7 @@ def _codes_of(hint: Any) -> Iterable[Any]:
                 yield code
 
 
-PERSON = "participant_id"
+PERSON_ID = "participant_id"
 SESSION, SESSION_WHERE_REPEATED = "session_id", "session"
 PERSON_NAMES = (
     *("id", "subid", "subject", "subjectid", "subjectkey", "srcsubjectid", "participant", "participantid", "eid"),
@@ -209,13 +209,13 @@ def load_people(
     matched: dict[str, str] = {}
     without_scan: dict[str, None] = {}
     for place, table in enumerate(tables):  # each may have its own way to write an id
-        there = table.frame[PERSON].drop_duplicates().tolist()
+        there = table.frame[PERSON_ID].drop_duplicates().tolist()
         names = match_ids(there, scanned)
         matched |= names
         others = [name for name in there if name not in names and name not in scanned]
         names |= match_ids(others, without_scan)
         without_scan |= dict.fromkeys(names.get(name, name) for name in others)
-        tables[place] = replace(table, frame=table.frame.assign(**{PERSON: table.frame[PERSON].replace(names)}))
+        tables[place] = replace(table, frame=table.frame.assign(**{PERSON_ID: table.frame[PERSON_ID].replace(names)}))
     if matched:
         example = next(iter(matched))
         notes.append(
@@ -238,21 +238,21 @@ def load_people(
 def read_rows(path: Path, notes: list[str] | None = None) -> pd.DataFrame:
     """Read a table with a column of people, all cells as text; missing ones are NaN. Raises DatasetError."""
     sheet = read_spreadsheet(path)
-    if PERSON not in sheet.names and PERSON in sheet.names[0].split():
+    if PERSON_ID not in sheet.names and PERSON_ID in sheet.names[0].split():
         raise DatasetError(f"{path} has blanks between its columns. Save it with tabs, commas or semicolons.")
-    if PERSON not in sheet.names:
+    if PERSON_ID not in sheet.names:
         known = [name for name in sheet.names if re.sub(r"[^a-z]", "", name.lower()) in PERSON_NAMES]
-        close = known or get_close_matches(PERSON, sheet.names, n=1)
+        close = known or get_close_matches(PERSON_ID, sheet.names, n=1)
         which = f"'{close[0]}'" if close else "the column that holds the participants"
         columns = ", ".join(sheet.names[:NAMED])
-        raise DatasetError(f"{path} has no column {PERSON}, only {columns}. Rename {which} to {PERSON}.")
+        raise DatasetError(f"{path} has no column {PERSON_ID}, only {columns}. Rename {which} to {PERSON_ID}.")
     frame = pd.DataFrame(sheet.rows, columns=list(sheet.names), dtype=object)
     frame = frame.mask(frame == "")
-    if frame[PERSON].isna().any():
-        line = sheet.lines[int(frame[PERSON].isna().to_numpy().argmax())]
-        raise DatasetError(f"{path} has no {PERSON} in line {line}. Fill it in, or remove the line.")
+    if frame[PERSON_ID].isna().any():
+        line = sheet.lines[int(frame[PERSON_ID].isna().to_numpy().argmax())]
+        raise DatasetError(f"{path} has no {PERSON_ID} in line {line}. Fill it in, or remove the line.")
     # a program of tables may have made ``1.0`` of a 1
-    frame[PERSON] = ["sub-" + re.sub(r"(?i)^sub-|(?<=\d)\.0+$", "", str(label)) for label in frame[PERSON]]
+    frame[PERSON_ID] = ["sub-" + re.sub(r"(?i)^sub-|(?<=\d)\.0+$", "", str(label)) for label in frame[PERSON_ID]]
     if notes is not None:
         notes += sheet.notes
     return frame
@@ -260,7 +260,7 @@ def read_rows(path: Path, notes: list[str] | None = None) -> pd.DataFrame:
 
 def _at_site(source: Source, frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     """People as the scans of several sites have them, ``sub-SITE+01``. Raises DatasetError."""
-    if source.sites and frame[PERSON].str.contains("+", regex=False).any():
+    if source.sites and frame[PERSON_ID].str.contains("+", regex=False).any():
         return frame  # a column of sites is then that of the scanners
     column = next((name for name in map(str, frame.columns) if name.casefold() == SITE), "")
     if source.sites and not column:
@@ -269,7 +269,7 @@ def _at_site(source: Source, frame: pd.DataFrame, notes: list[str]) -> pd.DataFr
             f"'{SITE}' with the names of --derivatives, or write participant_id as sub-SITE+01."
         )
     if not source.sites:
-        return frame.assign(**{PERSON: [person_at(person, source.site) for person in frame[PERSON]]})
+        return frame.assign(**{PERSON_ID: [person_at(person, source.site) for person in frame[PERSON_ID]]})
     known = {site.casefold(): site for site in source.sites}
     sites = frame[column].fillna("").astype(str).str.casefold().map(known)
     named = ", ".join(map(str, dict.fromkeys(frame[column][sites.isna()].dropna())))
@@ -281,7 +281,7 @@ def _at_site(source: Source, frame: pd.DataFrame, notes: list[str]) -> pd.DataFr
     if sites.isna().any():
         notes.append(f"{int(sites.isna().sum())} rows of {source.path} are of no site that is read: {named or 'n/a'}.")
     frame, sites = frame[sites.notna()], sites.dropna()  # rows of other sites are not read
-    return frame.assign(**{PERSON: list(map(person_at, frame[PERSON], sites))})
+    return frame.assign(**{PERSON_ID: list(map(person_at, frame[PERSON_ID], sites))})
 
 
 def _read_table(source: Source, notes: list[str]) -> PeopleTable:
@@ -291,7 +291,7 @@ def _read_table(source: Source, notes: list[str]) -> PeopleTable:
     if frame.empty and source.is_given:
         raise DatasetError(f"{path} has a header and no people. Fill it in, or leave it out.")
     frame = _at_site(source, frame, notes).drop_duplicates().reset_index(drop=True)
-    repeated = frame[PERSON][frame[PERSON].duplicated()]
+    repeated = frame[PERSON_ID][frame[PERSON_ID].duplicated()]
     session = next((str(name) for name in frame.columns if str(name).lower() == SESSION), "")
     if not session and SESSION_WHERE_REPEATED in frame.columns:
         # "session" alone may also be a count
@@ -316,7 +316,7 @@ def _read_sessions(dataset: Path, site: str, scanned: Scanned) -> PeopleTable | 
         path = dataset / label / f"{label}_sessions.tsv"
         if path.is_file():
             sheet = read_spreadsheet(path)
-            lines += [{PERSON: person, **dict(zip(sheet.names, row, strict=True))} for row in sheet.rows]
+            lines += [{PERSON_ID: person, **dict(zip(sheet.names, row, strict=True))} for row in sheet.rows]
     frame = pd.DataFrame(lines)
     if SESSION not in frame.columns or len(frame.columns) == 2:
         return None
@@ -334,7 +334,7 @@ def _with_sessions(frame: pd.DataFrame, session: str, path: Path) -> pd.DataFram
     labels = labels.where(labels == NO_SESSION, "ses-" + labels.str.replace("^ses-", "", case=False, regex=True))
     frame = frame.assign(**{session: labels})
     keys = labels.map(without_zeros)
-    if pd.DataFrame({PERSON: frame[PERSON], "key": keys}).duplicated().any():
+    if pd.DataFrame({PERSON_ID: frame[PERSON_ID], "key": keys}).duplicated().any():
         raise DatasetError(f"{path} has two rows for one person and session. Leave one row for each.")
     return frame.iloc[sorted(range(len(frame)), key=lambda row: label_order(labels.iloc[row]))]
 
@@ -343,11 +343,11 @@ def _join_sessions(table: PeopleTable, scanned: Scanned) -> tuple[pd.DataFrame, 
     """One row per person, that of the session of their scan; who has none, and the sentence where nobody has one."""
     frame = table.frame
     if not table.session:
-        return frame.set_index(PERSON), [], ""
+        return frame.set_index(PERSON_ID), [], ""
     chosen: list[int] = []
     rows: list[Exclusion] = []
     joined = False
-    for person, places in frame.reset_index(drop=True).groupby(PERSON, sort=False).indices.items():
+    for person, places in frame.reset_index(drop=True).groupby(PERSON_ID, sort=False).indices.items():
         labels = frame[table.session].iloc[places].tolist()
         sessions = scanned.get(str(person), ())
         keys = [without_zeros(label) for label in labels]
@@ -368,13 +368,13 @@ def _join_sessions(table: PeopleTable, scanned: Scanned) -> tuple[pd.DataFrame, 
             f"{table.path} has values of {name_some(stated, NAMED)}, and {of_scans}. "
             f"Name sessions in its column {table.session} as the scans do, or leave one row per person without it."
         )
-    values = frame.iloc[chosen].drop(columns=table.session).set_index(PERSON)
-    return values.reindex(pd.Index(sorted(set(frame[PERSON])), name=PERSON)), rows, unmet
+    values = frame.iloc[chosen].drop(columns=table.session).set_index(PERSON_ID)
+    return values.reindex(pd.Index(sorted(set(frame[PERSON_ID])), name=PERSON_ID)), rows, unmet
 
 
 def _alike_but_for_capitals(tables: Sequence[PeopleTable]) -> dict[str, str]:
     """Columns that nobody can tell from another by its name, and the sentence about both."""
-    names = {str(name): table.path for table in reversed(tables) for name in table.frame.columns if name != PERSON}
+    names = {str(name): table.path for table in reversed(tables) for name in table.frame.columns if name != PERSON_ID}
     spellings: dict[str, list[str]] = {}
     for name in sorted(names):
         spellings.setdefault(name.casefold(), []).append(name)
@@ -448,7 +448,7 @@ def _merge(tables: Sequence[PeopleTable], frames: Sequence[pd.DataFrame], confli
         if table.is_given or not (given or table.path == Path(SESSIONS))
         for name in frame.columns
     ]
-    merged = pd.DataFrame(columns, index=pd.Index(people, name=PERSON))
+    merged = pd.DataFrame(columns, index=pd.Index(people, name=PERSON_ID))
     return Phenotypes(merged, tuple(dict.fromkeys(defaults)), conflicts)
 
 

@@ -153,17 +153,12 @@ def repeated_extremes(values: ArrayLike) -> list[tuple[float, int]]:
             code = text == "1" or set(text) in ({"8"}, {"9"})
         only_negative = end == 0 and distinct[0] < 0 <= distinct[1] and float(distinct[0]).is_integer()
         negative = (counts[end] >= FEWEST_NEGATIVE or code) and only_negative
-        if negative or ((counts[end] >= FEWEST_REPEATS or code) and _apart(distinct[end], others)):
+        gap, usual = np.abs(others - distinct[end]).min(), np.quantile(np.diff(others), 0.9)
+        apart = any(gap > share * np.ptp(others) and gap > times * usual for share, times in GAPS)
+        repeated = len(others) >= FEWEST_DISTINCT and (counts[end] >= FEWEST_REPEATS or code)
+        if negative or (repeated and apart):
             codes.append((float(distinct[end]), int(counts[end])))
     return codes
-
-
-def _apart(value: float, others: FloatArray) -> bool:
-    if len(others) < FEWEST_DISTINCT:
-        return False
-    gap = float(np.abs(others - value).min())
-    usual = float(np.quantile(np.diff(others), 0.9))
-    return any(gap > share * float(np.ptp(others)) and gap > times * usual for share, times in GAPS)
 
 
 @dataclass(frozen=True)

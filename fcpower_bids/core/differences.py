@@ -166,27 +166,21 @@ def sign_flip_p_value(differences: ArrayLike, n_flips: int = FLIPS, seed: int = 
     values = values[values != 0]
     if not len(values):
         return 1.0
-    steps = _whole(np.abs(values))
-    if steps is not None and steps.sum() <= LARGEST_GRID:
-        observed, total = abs(int((np.sign(values).astype(np.int64) * steps).sum())), int(steps.sum())
+    fractions = [Fraction(size).limit_denominator(LARGEST_DENOMINATOR) for size in np.abs(values).tolist()]
+    unit = lcm(*{fraction.denominator for fraction in fractions})
+    steps = [int(fraction * unit) for fraction in fractions]  # sizes as multiples of their common unit
+    are_small = np.allclose([float(fraction) for fraction in fractions], np.abs(values), rtol=0, atol=1e-9)
+    if are_small and (total := sum(steps)) <= LARGEST_GRID:
+        observed = abs(int(np.sign(values).astype(np.int64) @ np.array(steps)))
         chances = np.zeros(2 * total + 1)  # of each sum, by convolution of one coin after the other
         chances[total] = 1.0
-        for step in steps.tolist():
+        for step in steps:
             chances = (np.roll(chances, step) + np.roll(chances, -step)) / 2  # never wraps: sums stay within total
         return float(min(chances[np.abs(np.arange(-total, total + 1)) >= observed].sum(), 1.0))
     n, rng, signs = len(values), np.random.default_rng(seed), np.array([-1.0, 1.0])
     values = values[np.argsort(np.arange(n).astype(str))]  # blocks are drawn in the order of their names
     sums = [signs[rng.integers(0, 2, n)] @ values for _ in range(n_flips)]
     return permutation_p_value(abs(float(values.sum())), np.abs(sums))
-
-
-def _whole(sizes: FloatArray) -> NDArray[np.int64] | None:
-    """Sizes as multiples of their common unit; None where there is no simple one."""
-    fractions = [Fraction(float(size)).limit_denominator(LARGEST_DENOMINATOR) for size in sizes]
-    if not np.allclose([float(fraction) for fraction in fractions], sizes, rtol=0, atol=1e-9):
-        return None
-    unit = lcm(*{fraction.denominator for fraction in fractions})
-    return np.array([int(fraction * unit) for fraction in fractions], dtype=np.int64)
 
 
 def largest_of_permutations(observed: ArrayLike, null: ArrayLike) -> tuple[FloatArray, float]:

@@ -17,7 +17,7 @@ import pandas as pd
 from fcpower_bids._version import __version__
 from fcpower_bids.cohort.assembly import check_phenotypes, sessions_of
 from fcpower_bids.cohort.inclusion import NO_SESSION, number_of
-from fcpower_bids.cohort.people import PERSON, read_rows, tables_of
+from fcpower_bids.cohort.people import PERSON_ID, read_rows, tables_of
 from fcpower_bids.core import edges
 from fcpower_bids.core.connectome import covered_parcels, eigenvalues, pearson_connectivity, spectrum_summary
 from fcpower_bids.elsewhere.layouts import (
@@ -227,7 +227,7 @@ def name_people(offered: Sequence[Offered], column: str, settings: Settings) -> 
     numbers: dict[str, str] = {}
     for path in tables:
         frame = read_rows(path)
-        for person, number in zip(frame[PERSON], frame.get(column, ()), strict=False):
+        for person, number in zip(frame[PERSON_ID], frame.get(column, ()), strict=False):
             key = str(number).lstrip("0").removesuffix(".0")
             if isinstance(number, str) and numbers.setdefault(key, person) != person:
                 raise DatasetError(f"{path} has the number {number} of {column} for {person} and {numbers[key]}.")

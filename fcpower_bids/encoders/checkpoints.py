@@ -225,15 +225,6 @@ def misfits(expected: Mapping[str, tuple[int, ...]], state: Mapping[str, Tensor]
     return "; ".join(f"{what}: {', '.join(keys)}" for what, keys in problems.items() if keys)
 
 
-def load_strictly(model: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
-    """Copy tensors into a model whose names and shapes must match exactly. Raises CheckpointError."""
-    tensors = model.state_dict()
-    shapes = {key: tuple(tensor.shape) for key, tensor in tensors.items()}
-    if problems := misfits(shapes, state, list(state.keys() - tensors.keys())):
-        raise CheckpointError(f"The tensors of {source} do not fit the model of its config.json ({problems}).")
-    model.load_state_dict({key: value.to(tensors[key].dtype) for key, value in state.items()})
-
-
 def locate(weights: str | Path, revision: str | None = None) -> Path:
     """Return the local folder of a checkpoint, downloaded where it is of the hub. Raises CheckpointError."""
     folder = Path(weights).expanduser()
@@ -283,9 +274,15 @@ def load_weights(
     renamed: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] = dict,
     stated: bool = False,
 ) -> None:
-    """Copy the tensors of a checkpoint into a model and compare them with their checksum. Raises CheckpointError."""
-    path = folder / WEIGHTS
-    load_strictly(model, renamed(read_tensors(path)), str(path))
+    """Copy the tensors of a checkpoint into a model whose names and shapes must match exactly, and prove them.
+
+    `renamed`: from the names of the file to those of the model. Raises CheckpointError.
+    """
+    path, tensors = folder / WEIGHTS, model.state_dict()
+    state, shapes = renamed(read_tensors(path)), {key: tuple(tensor.shape) for key, tensor in tensors.items()}
+    if problems := misfits(shapes, state, list(state.keys() - tensors.keys())):
+        raise CheckpointError(f"The tensors of {path} do not fit the model of its config.json ({problems}).")
+    model.load_state_dict({key: value.to(tensors[key].dtype) for key, value in state.items()})
     check_proof(folder, model.state_dict(), stated)
 
 

@@ -113,8 +113,10 @@ class SeriesEncoder:
         if read == "windows":
             length = self.card.read_window if np.isnan(time) else max(2, round(READ_SECONDS / time))
         length = min(length, len(x))  # a shorter recording is one
-        vector: Array = self._forward(x[: len(x) // length * length].reshape(-1, length, x.shape[1])).mean(axis=0)
-        return vector
+        windows = torch.from_numpy(x[: len(x) // length * length].reshape(-1, length, x.shape[1]))
+        with torch.inference_mode():
+            vectors: Array = self.model(windows.to(next(self.model.parameters()))).float().cpu().numpy()
+        return vectors.mean(axis=0)
 
     def provenance(self, read: Read = "sequence") -> dict[str, Any]:
         """Identity of the embeddings, for the sidecar."""
@@ -180,12 +182,6 @@ class SeriesEncoder:
         if len(parcels):
             names = _listed([self.card.roi_labels[i] for i in parcels])
             raise RecordingError(f"{names} of the recording are {what}; repair or exclude the recording.")
-
-    @torch.inference_mode()
-    def _forward(self, batch: Array) -> Array:
-        placed = torch.from_numpy(batch).to(next(self.model.parameters()))
-        embedded: Array = self.model(placed).float().cpu().numpy()
-        return embedded
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -214,13 +214,12 @@ class _Pack:
     def fresh(self, sources: Iterable[Source]) -> Iterator[Source]:
         """Pass over unchanged files; their declarations may have changed."""
         for metadata, load in sources:
-            row, text = self.rows.get(metadata["id"]), self._text(metadata)
-            times = [row["TR"] if row else np.nan, metadata["repetition_time"]]
-            same = row and row["source"] == text["source"] and (times[0] == times[1] or np.isnan(times).all())
-            if row and same and text["source"] != "n/a":
+            row, text, time = self.rows.get(metadata["id"]), self._text(metadata), metadata["repetition_time"]
+            is_known = row and row["source"] == text["source"] != "n/a"
+            if row and is_known and np.array_equal(row["TR"], time, equal_nan=True):
                 row |= text
-                continue
-            yield metadata, load
+            else:
+                yield metadata, load
 
     def add(self, prepared: Prepared) -> None:
         """Take one recording, unless it is known."""

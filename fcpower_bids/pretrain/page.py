@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -34,8 +33,14 @@ def write_training_page(settings: Settings) -> Path:
     facts, log = read_json(folder / "alignment.json"), read_declared(folder / "log.tsv", TABLES["log"])
     compared = read_declared(folder / "alignment.tsv", TABLES["alignment"])
     compared = compared.assign(map=[IN_WORDS[name] for name in compared["map"]])
-    verdict, sections = str(facts["Verdict"]), []
+    verdict, sections, cautions = str(facts["Verdict"]), [], []
     if len(compared):
+        power = float(compared.set_index("map")["cka_debiased"][IN_WORDS["fc_power"]])
+        if power < SOUND:
+            cautions.append(
+                f"FC^α of the windows themselves is hardly aligned with the teacher ({power:.2f}): the windows are too "
+                "short for it, or not of its recordings."
+            )
         columns = TABLES["alignment"].shown(*TABLES["alignment"].columns)
         best = compared.sort_values("cka_debiased", ascending=False, kind="stable")
         aligned = [f"{name} {value:.3f}" for name, value in zip(best["map"], best["cka_debiased"], strict=True)]
@@ -62,22 +67,12 @@ def write_training_page(settings: Settings) -> Path:
                 ("Diagonal of the teacher kernel", f"{100 * facts['DiagonalShare']:.0f} % of its squared norm"),
             ),
             findings=[("On people kept out of training", (verdict,), "comparison" if len(compared) else "files")],
-            cautions=list(_cautions(compared.set_index("map"))),
+            cautions=cautions,
         ),
         sections=[*sections, Section("course", "The course of the training", (sentence,), (drawn,))],
         links=links,
     )
     return write_text(root / "pretrain.html", text)
-
-
-def _cautions(rows: pd.DataFrame) -> Iterator[str]:
-    if rows.empty:
-        return
-    if (power := float(rows["cka_debiased"][IN_WORDS["fc_power"]])) < SOUND:
-        yield (
-            f"FC^α of the windows themselves is hardly aligned with the teacher ({power:.2f}): the windows are too "
-            "short for it, or not of its recordings."
-        )
 
 
 def _draw(log: pd.DataFrame, compared: pd.DataFrame) -> str:

@@ -45,12 +45,6 @@ class BrainJEPASize:
     gradients: int = 30
 
 
-def scaled_to_unit_range(table: Tensor) -> Tensor:
-    """Scale a whole table linearly so that its smallest entry is -1 and its largest 1."""
-    low, high = table.min(), table.max()
-    return 2 * (table - low) / (high - low) - 1
-
-
 class PatchModel(nn.Module):
     """Blocks over patches (B, parcels, n, p) with codes of their time and parcel; the mean token is the embedding."""
 
@@ -67,8 +61,9 @@ class PatchModel(nn.Module):
     def forward(self, patches: Tensor) -> Tensor:
         """Patches that hold data to the mean token (B, d)."""
         n = patches.shape[2]
-        projected = sum(self.maps[name](table) for name, table in self.tables.items())
-        space = scaled_to_unit_range(projected / len(self.tables))
+        projected: Tensor = sum(self.maps[name](table) for name, table in self.tables.items()) / len(self.tables)
+        low, high = projected.min(), projected.max()
+        space = 2 * (projected - low) / (high - low) - 1  # the smallest entry of all is -1 and the largest 1
         code = position_code(n, space.shape[1], "sinusoidal_halves").to(space).expand(len(space), -1, -1)
         time = code if self.time is None else self.time.view(len(space), n, -1)
         positions = torch.cat((time, space[:, None].expand(-1, n, -1)), dim=-1)
