@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,18 +48,11 @@ PARAGRAPHS = (
 """Analysis, the table that its paragraph is about, and the template in ``data/boilerplate``."""
 
 
-def read_choices(tables: GroupTables) -> dict[str, Any]:
-    """Return the choices that the tables were made by; nothing where the file is not there or damaged."""
-    path = tables.settings.results_record
-    try:
-        return Facts(path, read_toml(path))
-    except (OSError, ValueError, DatasetError):
-        return {}
-
-
 def group_methods(tables: GroupTables) -> str:
     """Return the text as Markdown with pandoc's citations; empty where no choices are noted. Raises DatasetError."""
-    chosen = read_choices(tables)
+    record, chosen = tables.settings.results_record, dict[str, Any]()
+    with suppress(OSError, ValueError, DatasetError):  # it is not there, or damaged
+        chosen = Facts(record, read_toml(record))
     if not chosen:
         return ""
     done = [name for name in tables.done if name != "prediction" or len(tables.rows("prediction_summary"))]
@@ -90,7 +84,7 @@ def group_methods(tables: GroupTables) -> str:
     return fill(
         "group.md",
         chosen=chosen,
-        record=tables.settings.results_record.name,
+        record=record.name,
         imported=["other programs" if name == "list" else name for name in names if not PREPROCESSED.fullmatch(name)],
         selected=selected,
         features=features,
