@@ -18,8 +18,8 @@ from fcpower_bids.demo.signals import BOX
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.settings.options import STRATEGIES
-from tests.planting.damages import damage_people
-from tests.planting.trees import nifti, put, zipped
+from tests.planting.damages import damage_people, voxels
+from tests.planting.trees import copy_builtin, nifti, put, zipped
 from tests.running import PATIENCE, PLAIN, Finished, run_app, start_app
 from tests.telling import telling
 
@@ -49,10 +49,6 @@ def other_space(files):
         path.rename(path.with_name(path.name.replace("MNI152NLin2009cAsym", "MNIPediatricAsym")))
 
 
-def a_volume_of_nan(files):
-    files.edit_bold(lambda data: data[..., 40].fill(np.nan))
-
-
 def piped_mask(files):
     files.mask.unlink()
     os.mkfifo(files.mask)
@@ -64,6 +60,7 @@ def mask_of_one_parcel(files):
     nibabel.save(nibabel.Nifti1Image((labels[BOX] == 1).astype(np.uint8), image.affine), files.mask)
 
 
+a_volume_of_nan = voxels(lambda data: data[..., 40].fill(np.nan))
 short_confounds = retold(lambda text: "\n".join(text.splitlines()[:-7]) + "\n")
 saved_by_a_spreadsheet = retold(lambda text: re.sub(r"([^\t\n]+)", r'"\1"', text))
 a_column_twice = retold(lambda text: "".join(f"{line}\t{line.split()[0]}\n" for line in text.splitlines()))
@@ -142,8 +139,7 @@ def broken(tmp_path_factory):
     def flatten(data):
         data[np.asarray(nibabel.load(atlas).dataobj)[BOX] == 7] = 10_000.0
 
-    flat = {"11": lambda files: files.edit_bold(flatten)}
-    files = damage_people(root, flat | {label: damage for label, (damage, *_) in BROKEN.items()})
+    files = damage_people(root, {"11": voxels(flatten)} | {label: damage for label, (damage, *_) in BROKEN.items()})
     own = shutil.copy(STRATEGIES / "none.yml", root.parent / "own.yml")
     given = ("--atlas", atlas, *PLAIN, "--strategy", own)
     dry = run_app(root, root.parent / "out", *given, "--dry-run", "--verbose")
@@ -207,10 +203,7 @@ def test_a_disk_without_room_is_a_sentence_and_leaves_nothing_half_written(exact
 
 
 def test_two_atlases_of_one_name_are_refused_and_one_given_twice_is_one(exact_demo, tmp_path):
-    image = builtin_atlas("MNI152NLin2009cAsym", tmp_path / "atlas").image
-    for folder in ("one", "two"):
-        shutil.copytree(image.parent, tmp_path / folder)
-    one, two = (tmp_path / folder / image.name for folder in ("one", "two"))
+    one, two = (copy_builtin(tmp_path / folder / "atlas-Own_dseg") for folder in ("one", "two"))
     found = run_app(exact_demo[0], tmp_path / "out", "--atlas", one, two)
     assert found.code == 2
     assert all(words in found.err for words in ("would write the same files", str(one), str(two)))

@@ -16,9 +16,9 @@ import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.demo.signals import load_head
-from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.status import file_state
-from tests.planting.damages import Files, damage_people
+from tests.planting.damages import Files, damage_people, voxels
+from tests.planting.trees import copy_builtin
 from tests.running import run_app
 from tests.test_bad_input import rewritten
 
@@ -26,11 +26,6 @@ VOLUMES = 160
 SOUND = 3
 ANOTHER = "02"
 """A sound person whose recording is not the one that is damaged."""
-
-
-def voxels(change: Callable[..., object], *given: object) -> Callable[[Files], object]:
-    """A damage of the voxels (X, Y, Z, T) of a series, in place."""
-    return lambda files: files.edit_bold(lambda data: change(data, *given))
 
 
 def put(data, place, value):
@@ -175,12 +170,8 @@ def test_the_tables_say_which_volumes_and_parcels_were_left_out(damaged):
 
 @pytest.mark.parametrize("flipped", [False, True])
 def test_a_damaged_or_flipped_atlas_is_refused(exact_demo, tmp_path, flipped):
-    atlas = builtin_atlas("MNI152NLin2009cAsym", tmp_path / "cache")
-    image = tmp_path / "tpl-MNI152NLin2009cAsym_atlas-mine_dseg.nii.gz"
-    shutil.copyfile(
-        next(atlas.image.parent.glob("*.tsv")), image.with_name("tpl-MNI152NLin2009cAsym_atlas-mine_dseg.tsv")
-    )
-    original = nibabel.load(atlas.image)
+    image = copy_builtin(tmp_path / "tpl-MNI152NLin2009cAsym_atlas-mine_dseg")
+    original = nibabel.load(image)
     labels = np.asarray(original.dataobj)[:: -1 if flipped else 1]
     content = bytearray(gzip.compress(nibabel.Nifti1Image(labels, original.affine, original.header).to_bytes(), 1))
     content[-8] ^= not flipped  # of the stored checksum; every voxel can still be read

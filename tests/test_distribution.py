@@ -55,8 +55,7 @@ def wheel(tmp_path_factory) -> Path:
 
 def run_wheel(python: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    command = [str(python), "-m", "fcpower_bids", *map(str, arguments)]
-    return subprocess.run(command, cwd=python.parents[1], env=environment, capture_output=True, text=True, check=False)
+    return run([python, "-m", "fcpower_bids"], *arguments, cwd=python.parents[1], env=environment)
 
 
 def test_the_wheel_holds_every_file_that_is_not_code(wheel):

@@ -107,7 +107,12 @@ def check_request(bold: Path, mask: Path | None, atlases: Sequence[Atlas]) -> st
                 "recording."
             )
     if header.affine is not None and mask is not None:
-        check_mask(bold, header, mask)
+        shape, affine = streaming.read_alike(mask, _grid_of_mask, _GRIDS)  # its content is not read
+        if not is_same_grid(shape, affine, *header.grid):
+            raise RecordingError(
+                f"The mask {mask} {shape} and the recording {bold} {header.shape[:3]} are on different grids: "
+                "give the brain mask that fMRIPrep wrote for this very recording and space."
+            )
     return header
 
 
@@ -253,16 +258,6 @@ def _place_labels(
     for array in (placed, share):
         array.flags.writeable = False  # the next recording is given the same
     return placed, share
-
-
-def check_mask(bold: Path, header: streaming.HeaderSummary, mask: Path) -> None:
-    """Refuse a mask whose header is not of this recording; its content is not read. Raises RecordingError."""
-    shape, affine = streaming.read_alike(mask, _grid_of_mask, _GRIDS)
-    if not is_same_grid(shape, affine, *header.grid):
-        raise RecordingError(
-            f"The mask {mask} {shape} and the recording {bold} {header.shape[:3]} are on different grids: "
-            "give the brain mask that fMRIPrep wrote for this very recording and space."
-        )
 
 
 _GRIDS: dict[bytes, tuple[tuple[int, ...], np.ndarray]] = {}

@@ -105,8 +105,16 @@ def fill(template: str, **content: Any) -> str:
 
 @lru_cache(maxsize=1)
 def all_references() -> dict[str, Entry]:
-    """Every reference that the templates and the strategies can cite, by key."""
-    return read_references(FOLDER / "references.bib")
+    """Every reference that the templates and the strategies can cite, by key; one ``name = {value}`` per line."""
+    entries: dict[str, Entry] = {}
+    file = (FOLDER / "references.bib").read_text(encoding="utf-8")
+    for text in re.findall(r"^@\w+\{.*?^\}", file, flags=re.MULTILINE | re.DOTALL):
+        key = text[text.index("{") + 1 : text.index(",")]
+        fields = dict(re.findall(r"^\s*(\w+) = \{(.*)\},?$", text, flags=re.MULTILINE))
+        for written, letter in ACCENTS.items():
+            fields["author"] = fields["author"].replace(written, letter)
+        entries[key] = {**fields, "key": key, "text": text}
+    return entries
 
 
 def fill_part(template: str, **content: Any) -> str:
@@ -121,18 +129,6 @@ TAG = re.compile(r"<(?=[A-Za-z/!?])")
 """Begin of what Markdown would pass on as HTML; names and sentences come from files of strangers."""
 MARK = re.compile(r"\[(?P<cited>@\w+(?:; @\w+)*)\]|\^(?P<raised>[^\s^]+)\^")
 ACCENTS = {r"{\'e}": "é", r"{\^o}": "ô", r"{\'i}": "í", r"{\~n}": "ñ", r"{\"o}": "ö", r"{\"a}": "ä"}
-
-
-def read_references(path: Path) -> dict[str, Entry]:
-    """Read a ``.bib`` file with one ``name = {value}`` per line, by key."""
-    entries: dict[str, Entry] = {}
-    for text in re.findall(r"^@\w+\{.*?^\}", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL):
-        key = text[text.index("{") + 1 : text.index(",")]
-        fields = dict(re.findall(r"^\s*(\w+) = \{(.*)\},?$", text, flags=re.MULTILINE))
-        for written, letter in ACCENTS.items():
-            fields["author"] = fields["author"].replace(written, letter)
-        entries[key] = {**fields, "key": key, "text": text}
-    return entries
 
 
 def cited_keys(markdown: str, references: Mapping[str, Entry]) -> list[str]:

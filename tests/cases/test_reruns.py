@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import nibabel as nib
 import numpy as np
 import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
-from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.tables import read_matrix
 from tests.cases.cohorts import run, table
+from tests.planting.trees import copy_builtin
 from tests.running import PLAIN, contents, run_app
 
 ATLAS = ("--atlas", "builtin", "--nprocs", "1")
@@ -26,9 +25,7 @@ def two_runs(root):
 @pytest.mark.parametrize("form", ["{0}.nii.gz", "{0}.nii.gz:{0}.tsv"])
 def test_pages_alone_change_nothing_and_the_group_level_knows_an_atlas_by_the_file_that_it_was_given_as(form, tmp_path):
     root = two_runs(tmp_path / "in")
-    image = builtin_atlas("MNI152NLin2009cAsym", tmp_path / "made").image
-    for ending in (".nii.gz", ".tsv"):
-        shutil.copy(image.with_name(image.name.replace(".nii.gz", ending)), tmp_path / f"atlas-Toy_dseg{ending}")
+    copy_builtin(tmp_path / "atlas-Toy_dseg")
     atlas = ("--atlas", form.format(tmp_path / "atlas-Toy_dseg"))
     options = (*atlas, *PLAIN, "--fd-thresh", "5", "--nprocs", "1")
     found = run_app(root, tmp_path / "out", *options)
@@ -49,14 +46,11 @@ def test_pages_alone_change_nothing_and_the_group_level_knows_an_atlas_by_the_fi
 
 def test_an_atlas_and_a_strategy_are_known_by_name_and_content_wherever_they_lie(tmp_path):
     make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=80))
-    image = builtin_atlas("MNI152NLin2009cAsym", tmp_path / "made").image
 
     def finish(place, column):
-        (tmp_path / place).mkdir()
-        for ending in (".nii.gz", ".tsv"):
-            shutil.copy(image.with_name(image.name.replace(".nii.gz", ending)), tmp_path / place / f"mine_dseg{ending}")
+        image = copy_builtin(tmp_path / place / "mine_dseg")
         (tmp_path / place / "mine.yml").write_text(f"methods: x.\ncolumns: [{column}]\n")
-        given = ("--atlas", tmp_path / place / "mine_dseg.nii.gz", "--strategy", tmp_path / place / "mine.yml")
+        given = ("--atlas", image, "--strategy", tmp_path / place / "mine.yml")
         given += ("--atlas-dir", tmp_path / place)
         return run_app(tmp_path / "in", tmp_path / "out", *given, "--min-time", "0", "--nprocs", "1")
 

@@ -308,14 +308,10 @@ def test_the_index_of_another_program_says_what_its_tables_say(kind, tmp_path):
         xcpd(tmp_path / "xcpd")
         source, minutes, motion = f"xcpd={tmp_path / 'xcpd'}", 70 * 2.0 / 60, 0.1
     else:
-        source, minutes, motion = f"list={write_list(tmp_path, LABELS[:4])}", 60 * 2.0 / 60, 0.101
-    if kind == "a list of matrices":
+        source, minutes, motion = f"list={write_list(tmp_path, LABELS[:4])}", 5.0, 0.101
         store_matrices(tmp_path).assign(minutes="5").to_csv(tmp_path / "list.tsv", sep="\t", index=False)
-        minutes = 5.0
-    assert (
-        run(tmp_path / "bids", tmp_path / "out", "group", "-d", source, "--analyses", "check", "--min-time", "0").code
-        == 0
-    )
+    words = ("group", "-d", source, "--analyses", "check", "--min-time", "0")
+    assert run(tmp_path / "bids", tmp_path / "out", *words).code == 0
     first, *others = index_rows(tmp_path / "out")
     assert others
     assert float(first["values"][0]) == pytest.approx(minutes, abs=0.05)

@@ -21,7 +21,7 @@ from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.demo.__main__ import main as make_demo
 from tests.planting.pipelines import hcp_volumes, make_volumes
 from tests.planting.surfaces import labels_of, make_surface_dataset, save_dlabel
-from tests.running import run_app, run_group
+from tests.running import Finished, run_app, run_group
 
 HERE = Path(__file__).parent
 STAGES = HERE.parents[1] / "examples" / "stages"
@@ -37,9 +37,8 @@ def demo(folder: Path) -> Path:
     make_dataset(folder / "in", DemoDesign(subjects=4, volumes=90))
     transforms = ("power", "fisher_z", "log_euclidean", "partial_correlation", "degree", "log_cholesky", "precision")
     chosen = ("--transforms", *transforms, "--eigenvalue-floor", ".001", "--motion-filter-type", "lp")
-    return checked(
-        run_app(folder / "in", folder / "out", "--atlas", "builtin", *chosen, "--band-stop-min", 6, "--nprocs", 1), 0
-    )
+    chosen += ("--band-stop-min", 6, "--nprocs", 1)
+    return checked(run_app(folder / "in", folder / "out", "--atlas", "builtin", *chosen))
 
 
 def stages(folder: Path) -> Path:
@@ -47,7 +46,7 @@ def stages(folder: Path) -> Path:
     if not (folder / "out").exists():  # tests hand in the people that they share
         assert make_demo([str(folder / "in"), "--series", str(STAGES), "--subjects", "2"]) == 0
         (atlas,) = (folder / "in").glob("atlas/*_dseg.nii.gz")
-        checked(run_app(folder / "in", folder / "out", "--atlas", atlas, "--quiet", "--nprocs", 2), 0)
+        checked(run_app(folder / "in", folder / "out", "--atlas", atlas, "--quiet", "--nprocs", 2))
     return folder / "out"
 
 
@@ -55,17 +54,15 @@ def surface(folder: Path) -> Path:
     """Grayordinates alone."""
     make_surface_dataset(folder / "in")
     atlas = save_dlabel(folder / "tpl-fsLR_atlas-Mine_dseg.dlabel.nii", labels_of(5), list("abcde"))
-    return checked(
-        run_app(folder / "in", folder / "out", "--atlas", atlas, "--fd-thresh", ".12", "--min-time", 60, "--nprocs", 1),
-        0,
-    )
+    chosen = ("--fd-thresh", ".12", "--min-time", 60, "--nprocs", 1)
+    return checked(run_app(folder / "in", folder / "out", "--atlas", atlas, *chosen))
 
 
 def hcp(folder: Path) -> Path:
     """A tree of the Human Connectome Project: motion in degrees, no confounds table."""
     hcp_volumes(folder / "in", *make_volumes(folder / "fmriprep"))
     chosen = ("--atlas", "builtin", "--min-time", 60, "--fd-thresh", ".12", "--low-pass", ".15", "--nprocs", 1)
-    return checked(run_app(folder / "in", folder / "out", *chosen), 0)
+    return checked(run_app(folder / "in", folder / "out", *chosen))
 
 
 STUDY = DemoDesign(volumes=140, troubles=False)
@@ -81,7 +78,7 @@ def group(folder: Path) -> Path:
     """Every analysis of a cohort of 24 people with two sessions, then other protocols."""
     if not (folder / "in").exists():  # tests hand in the study that they share
         make_dataset(folder / "in", STUDY)
-        checked(run_app(folder / "in", folder / "out", "--atlas", "builtin", "--quiet", "--nprocs", 1), 0)
+        checked(run_app(folder / "in", folder / "out", "--atlas", "builtin", "--quiet", "--nprocs", 1))
     score = ("--targets", "planted_score", "null_score", "--family-column", "family_id", "--permutations", 50)
     sites = ("--site-column", "site", "--sites", "hold-out")
     for words in (
@@ -110,8 +107,8 @@ def people(folder: Path) -> Path:
 CASES: dict[str, Callable[[Path], Path]] = {each.__name__: each for each in (demo, stages, surface, hcp, group, people)}
 
 
-def checked(finished, code: int) -> Path:
-    assert finished.code == code, finished.err
+def checked(finished: Finished) -> Path:
+    assert finished.code == 0, finished.err
     return finished.output
 
 

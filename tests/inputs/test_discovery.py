@@ -220,8 +220,6 @@ def test_json_and_header_complete_each_other(tmp_path, header_tr, stated, expect
 
 
 ROOT = Path("/data/fmriprep")
-
-
 STEMS = ("sub-01_ses-a_task-rest_run-01", "sub-01_ses-b_task-rest_run-2", "sub-02_ses-a_task-nback_acq-hi")
 STEMS += ("sub-03_task-rest",)
 SERIES = [read_source(ROOT / f"{stem}_space-X_desc-preproc_bold.nii.gz", ROOT) for stem in STEMS]

@@ -13,11 +13,10 @@ import pytest
 
 from fcpower_bids.encoders.checkpoints import ModelCard, find_in_training, people_digests
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.inputs.roots import dataset_identity, dataset_names
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.schema import read_spreadsheet
-from tests.planting.trees import put
+from tests.planting.trees import copy_builtin, put
 from tests.pretrain.conftest import made_recordings
 from tests.pretrain.outputs import PACKED, plant_outputs, run_pretrain
 from tests.running import PLAIN, run_app
@@ -114,12 +113,8 @@ def test_connectomes_of_one_age_are_those_of_the_same_voxels_elsewhere(exact_dem
     bids = shutil.copytree(exact_demo[0], tmp_path / "bids")
     for path in sorted(bids.rglob("*space-MNI152NLin2009cAsym*")):
         path.rename(path.with_name(path.name.replace("space-MNI152NLin2009cAsym", f"space-{THREE}")))
-    image = builtin_atlas("MNI152NLin2009cAsym", tmp_path).image
-    (tmp_path / "atlases").mkdir()
     for space in (THREE, FOUR):
-        for extension in ("nii.gz", "tsv"):
-            made = image.with_name(image.name.replace("nii.gz", extension))
-            shutil.copy(made, tmp_path / "atlases" / f"tpl-{space}_atlas-Own_dseg.{extension}")
+        copy_builtin(tmp_path / "atlases" / f"tpl-{space}_atlas-Own_dseg")
     options = ("--atlas", "Own", "--atlas-dir", tmp_path / "atlases", "--space", "MNIInfant:cohort-3", *ONE, *PLAIN)
     found = run_app(tmp_path / "bids", tmp_path / "out", *options)
     assert found.code == 0, found.err

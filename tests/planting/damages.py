@@ -44,6 +44,11 @@ class Files:
         self.table.write_bytes(change(self.table.read_text()).encode())
 
 
+def voxels(change: Callable[..., object], *given: object) -> Callable[[Files], object]:
+    """A damage of the voxels (X, Y, Z, T) of a series, in place."""
+    return lambda files: files.edit_bold(lambda data: change(data, *given))
+
+
 def damage_people(root: Path, damages: dict[str, Callable[[Files], object]]) -> dict[str, Files]:
     """Add a person for every damage, by label, who has the recordings of the first, raw ones too; return the files."""
     for label in damages:

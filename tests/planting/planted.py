@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +12,7 @@ from fcpower_bids.core.series import z_score
 from fcpower_bids.demo.dataset import draw_connectome, draw_person, draw_population
 from fcpower_bids.demo.signals import draw_clean_series
 from fcpower_bids.outputs.tables import read_table, write_table
-from fcpower_bids.records import Atlas
-from tests.planting.participant_outputs import add_output
+from tests.planting.participant_outputs import ATLAS, add_output
 from tests.running import run_group
 
 TR = 2.0
@@ -64,12 +63,10 @@ class Planted:
         write_table(self.bids / "participants.tsv", table)
 
     def put(self, person: int, session: str, series: np.ndarray, **facts) -> None:
-        parcels = tuple(f"LH_{number:02d}" for number in range(series.shape[1]))
-        entities = (("atlas", "Toy"), ("scale", str(len(parcels))))
-        labels = tuple(range(1, len(parcels) + 1))
-        space = "MNI152NLin2009cAsym"
-        n = len(parcels)
-        atlas = Atlas(entities, Path("toy.nii.gz"), space, labels, parcels, ("n/a",) * n, ("L",) * n)
+        n = series.shape[1]
+        entities, parcels = (("atlas", "Toy"), ("scale", str(n))), tuple(f"LH_{number:02d}" for number in range(n))
+        each = {"names": parcels, "labels": tuple(range(1, n + 1)), "networks": ("n/a",) * n, "hemispheres": ("L",) * n}
+        atlas = replace(ATLAS, entities=entities, **each)
         add_output(self.out, f"sub-{person + 1:03d}_ses-{session}", z_score(series), atlas, **facts)
 
     def group(self, *options: object) -> int:

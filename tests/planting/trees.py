@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from functools import cache
 from pathlib import Path
 
 import nibabel
 import numpy as np
 
+from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.settings import Settings
 
 N_VOLUMES = 5
@@ -62,6 +64,14 @@ def add_run(root: Path, run: str, *grids: str, bold: bytes | None = None) -> Pat
     put(folder / f"{run}_desc-confounds_timeseries.tsv", b"trans_x\tcsf\n" + b"0.1\t0.2\n" * N_VOLUMES)
     put(folder / f"{run}_desc-confounds_timeseries.json", {})
     return folder
+
+
+def copy_builtin(stem: Path) -> Path:
+    """Copy the atlas of the program, with its table, to a name without ending; return the image."""
+    image = builtin_atlas("MNI152NLin2009cAsym", stem.parent / "made").image
+    for ending in (".tsv", ".nii.gz"):
+        copy = shutil.copy(image.with_name(image.name.replace(".nii.gz", ending)), f"{stem}{ending}")
+    return Path(copy)
 
 
 def settings(bids_dir: Path, **choices) -> Settings:

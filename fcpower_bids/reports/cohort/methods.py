@@ -65,8 +65,7 @@ def counted_kinds(chosen: Mapping[str, Any]) -> tuple[str, ...]:
 
 def group_methods(tables: GroupTables) -> str:
     """Return the text as Markdown with pandoc's citations; empty where no choices are noted. Raises DatasetError."""
-    chosen = read_choices(tables)
-    if not chosen:
+    if not (chosen := read_choices(tables)):
         return ""
     done = [name for name in tables.done if name != "prediction" or len(tables.rows("prediction_summary"))]
     facts = {

@@ -111,13 +111,6 @@ class GroupTables:
         known = {"fc": "FC", "fc_power": f"FC^{exponent}", "fc_nested": "FC^α, α chosen in each fold"}
         return known.get(name) or (short_name(name) if name.startswith("atlas-") else name.replace("_", " "))
 
-    def titled(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Call the representations and atlases of a table as people call them."""
-        named = [column for column in ("representation", "reference", "atlas") if column in frame]
-        return frame.assign(
-            **{column: [name if missing(name) else self.title(name) for name in frame[column]] for column in named}
-        )
-
     @cached_property
     def pages(self) -> dict[str, str]:
         """Address of the page of each participant who has one."""
@@ -136,9 +129,11 @@ class GroupTables:
         """Yield the table of this name in ``grids.yml``, if it has rows; without ``rows`` those of its file."""
         about = look_up("grids", name)
         sources = about.get("sources", name).split()
-        spec, shown = TABLES[sources[0]], self.titled(self.rows(sources[0]) if rows is None else rows)
+        spec, shown = TABLES[sources[0]], self.rows(sources[0]) if rows is None else rows
         if shown.empty:
             return
+        for column in {"representation", "reference", "atlas"} & set(shown):  # as people call them
+            shown = shown.assign(**{column: [name if missing(name) else self.title(name) for name in shown[column]]})
         facts = self.facts(sources[0])
         rules = " ".join(str(facts[key]) for key in about.get("facts", "").split() if key in facts)
         columns = spec.shown(*about.get("columns", " ".join(spec.columns)).split())
