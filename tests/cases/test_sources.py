@@ -23,6 +23,12 @@ CHECK = ("--analyses", "check", "--min-time", "0", "--nprocs", "1")
 PREDICT = ("--analyses", "prediction", "--folds", "3", "--repeats", "1", "--permutations", "0", "--min-time", "0")
 
 
+@pytest.fixture(autouse=True)
+def without_people(tmp_path):
+    """A dataset that has no table of people, unless a test writes one."""
+    (tmp_path / "bids").mkdir()
+
+
 def people(out) -> list[str]:
     return sorted(set(table(out / "group" / "scans.tsv")["participant_id"]))
 
@@ -143,7 +149,6 @@ def sites(tmp_path_factory):
 def test_scanners_of_one_name_at_two_sites_are_not_one_site(tmp_path):
     """A column `site` of the datasets is of their scanners: the sites of ``-d`` are what is held out."""
     sites = make_sites(tmp_path, site=["1", "2"] * 10)
-    (tmp_path / "bids").mkdir()
     words = ("group", "-d", f"one={sites}/one/out", f"two={sites}/two/out", *PREDICT, "--targets", "score")
     found = run(tmp_path / "bids", tmp_path / "out", *words, "--sites", "hold-out")
     assert found.code == 0
@@ -157,7 +162,6 @@ def test_scanners_of_one_name_at_two_sites_are_not_one_site(tmp_path):
     "kind", ["a link to the folder", "a corrected dataset", "both were moved", "results among them"]
 )
 def test_the_people_of_a_site_are_those_of_the_dataset_that_it_was_last_made_with(kind, tmp_path):
-    (tmp_path / "bids").mkdir()
     if kind == "a link to the folder":
         (tmp_path / "disk" / "deep" / "real").mkdir(parents=True)
         (tmp_path / "one").mkdir()
@@ -190,7 +194,6 @@ def test_the_people_of_a_site_are_those_of_the_dataset_that_it_was_last_made_wit
 
 def test_people_without_values_are_of_the_site_of_their_folder(tmp_path):
     """Fingerprinting needs no table of people, and searches within sites all the same."""
-    (tmp_path / "bids").mkdir()
     folders = []
     for seed, (name, n) in enumerate({"one": 12, "two": 6}.items()):
         source = write_list(tmp_path / name, LABELS[:n], ("1", "2"), seed=seed)
@@ -225,7 +228,6 @@ TABLES = {
 @pytest.mark.parametrize("kind", TABLES)
 def test_a_table_of_all_sites_has_to_say_whose_people_they_are(kind, sites, tmp_path):
     name, column, code = TABLES[kind]
-    (tmp_path / "bids").mkdir()
     pairs = [(site, label) for site, labels in (("one", LABELS[:20]), ("two", LABELS[:12])) for label in labels]
     rows = pd.DataFrame({"participant_id": [name(*pair) for pair in pairs], "wit": np.arange(32.0)})
     if column:
@@ -245,7 +247,6 @@ def test_a_table_of_all_sites_has_to_say_whose_people_they_are(kind, sites, tmp_
 
 @pytest.mark.parametrize("words", [("{one}",), ("one={one}", "two={one}")])
 def test_sites_without_names_or_mixed_with_other_sources_are_refused(words, sites, tmp_path):
-    (tmp_path / "bids").mkdir()
     given = [word.format(one=sites / "one" / "out", two=sites / "two" / "out") for word in words]
     assert run(tmp_path / "bids", tmp_path / "out", "group", "-d", *given, *CHECK).code == 2
     assert not (tmp_path / "out").exists()
@@ -277,7 +278,6 @@ def test_a_combination_of_runs_is_not_another_run(tmp_path):
             base = root / f"sub-{label}/func/sub-{label}_task-rest{name}_space-fsLR_seg-Toy_stat-mean_timeseries"
             write_table(base.with_name(f"{base.name}.tsv"), values, "abcdef")
             base.with_name(f"{base.name}.json").write_text('{"RepetitionTime": 2.0}')
-    (tmp_path / "bids").mkdir()
     found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"xcpd={root}", *CHECK)
     assert found.code == 0
     scans = table(tmp_path / "out" / "group" / "scans.tsv")
@@ -335,7 +335,6 @@ def test_a_site_has_the_people_of_its_raw_dataset_wherever_its_derivatives_lie(p
         shutil.move(raw / "derivatives" / "fmriprep", derivatives)
     found = run(raw, tmp_path / "out", "participant", "--atlas", "builtin", "-d", derivatives, "--nprocs", 1)
     assert found.code == 0, found.err
-    (tmp_path / "bids").mkdir()
     words = ("group", "-d", f"a={tmp_path / 'out'}", "--analyses", "check", "--min-time", 0, "--nprocs", 1)
     found = run(tmp_path / "bids", tmp_path / "all", *words)
     assert found.code == 0, found.err
@@ -360,7 +359,6 @@ def test_the_tables_of_another_study_are_not_those_of_a_copied_folder(kind, tmp_
         site = shutil.copytree(site, tmp_path / "a" / "derivatives" / "other")
     elif kind == "the dataset has another name now":
         (tmp_path / "b" / "dataset_description.json").write_text('{"Name": "Renamed", "BIDSVersion": "1.9.0"}')
-    (tmp_path / "bids").mkdir()
     words = ("-d", f"b={site}", "--analyses", "check", "--min-time", 0, "--nprocs", 1)
     found = run(tmp_path / "bids", tmp_path / "out", "group", *words)
     assert ("is of another dataset than the recordings" in found.err) == (kind == "copied to another study"), found.err
@@ -372,7 +370,6 @@ def test_the_tables_of_another_study_are_not_those_of_a_copied_folder(kind, tmp_
 @pytest.mark.parametrize("place", ["site", "results", "both"])
 def test_decisions_of_the_sites_and_of_the_results_hold(place, sites, tmp_path):
     """Those of a site for its people alone: people of these labels at the other site stay."""
-    (tmp_path / "bids").mkdir()
     (tmp_path / "out").mkdir()
     copied = shutil.copytree(sites, tmp_path / "sites")
     everyone = {f"sub-one+{label}" for label in LABELS[:20]} | {f"sub-two+{label}" for label in LABELS[:12]}

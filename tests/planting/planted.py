@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from fcpower_bids.core.series import z_score
 from fcpower_bids.demo.dataset import draw_connectome, draw_person, draw_population
 from fcpower_bids.demo.signals import draw_clean_series
 from fcpower_bids.outputs.tables import read_table, write_table
+from fcpower_bids.records import Atlas
 from tests.planting.participant_outputs import ATLAS, add_output
 from tests.running import run_group
 
@@ -65,8 +66,7 @@ class Planted:
     def put(self, person: int, session: str, series: np.ndarray, **facts) -> None:
         n = series.shape[1]
         entities, parcels = (("atlas", "Toy"), ("scale", str(n))), tuple(f"LH_{number:02d}" for number in range(n))
-        each = {"names": parcels, "labels": tuple(range(1, n + 1)), "networks": ("n/a",) * n, "hemispheres": ("L",) * n}
-        atlas = replace(ATLAS, entities=entities, **each)
+        atlas = Atlas(entities, ATLAS.image, ATLAS.space, tuple(range(1, n + 1)), parcels, ("n/a",) * n, ("L",) * n)
         add_output(self.out, f"sub-{person + 1:03d}_ses-{session}", z_score(series), atlas, **facts)
 
     def group(self, *options: object) -> int:
