@@ -82,8 +82,8 @@ def asked_for(connectomes: Sequence[Connectome], settings: Settings) -> tuple[li
         chosen = [scan for scan in chosen if any(is_in_space(scan.labels, space) for space in asked)]
     if kept and (unmet or not chosen):
         there = _count(f"{connectome.atlas_name} in {connectome.space}" for connectome in kept)
-        asked = f"--atlas {unmet[0]}" if unmet else "this --atlas and --space"
-        raise DatasetError(f"{settings.output_dir} has no FC of {asked}, only of {there}. Name these.")
+        which = f"--atlas {unmet[0]}" if unmet else "this --atlas and --space"
+        raise DatasetError(f"{settings.output_dir} has no FC of {which}, only of {there}. Name these.")
     return chosen, note_unmatched(sources, conditions)
 
 

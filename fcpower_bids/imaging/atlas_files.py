@@ -226,12 +226,11 @@ def entities_in(spec: str) -> Entities:
     if not qualifier and (folder := Path(head).expanduser()).is_dir():
         there = {file.entities for file in label_images(folder)}
         return there.pop() if len(there) == 1 else ()
-    try:
+    with suppress(UsageError):
         selector = parse_selector(qualifier or spec)
-    except UsageError:
-        return ()
-    named = AtlasFile(Path(spec), selector).entities if "atlas" in selector else selector.items()
-    return tuple(pair for pair in named if pair[0] in NAMING)
+        named = AtlasFile(Path(spec), selector).entities if "atlas" in selector else selector.items()
+        return tuple(pair for pair in named if pair[0] in NAMING)
+    return ()
 
 
 UNSTATED = "n/a"

@@ -329,8 +329,8 @@ def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
                     "over the runs that have one."
                 )
     notes = [*cohort.notes, *leaks, *(notes if len(several) and cohort.embeddings else [])]
-    made = {"encoders": encoders, "embeddings": embeddings, "embedding_facts": facts}
-    return dataclasses.replace(cohort, **made, notes=tuple(notes))
+    cohort = dataclasses.replace(cohort, encoders=encoders, embeddings=embeddings, embedding_facts=facts)
+    return dataclasses.replace(cohort, notes=tuple(notes))
 
 
 def load_series_encoder(

@@ -321,10 +321,10 @@ def _sources(settings: Settings, door: Selected, atlas: str, dataset: str, corpu
     of_atlas = [run.beside(TIMESERIES) for run in door.connectomes if run.atlas_name == atlas]
     paths |= {path: "it has no series, which training needs" for path in of_atlas if series_file(path) not in paths}
     parcels = {path: tuple(column_names(path)) for path, why in paths.items() if not why}
-    whole, others = parcels_of_all(parcels)
+    whole, of_others = parcels_of_all(parcels)
     for path, names in parcels.items():
         lacking = ", ".join([name for name in whole if name not in names][:3])
-        paths[path] = others.get(path, "") or (f"it lacks the parcels {lacking}" if lacking else "")
+        paths[path] = of_others.get(path, "") or (f"it lacks the parcels {lacking}" if lacking else "")
     given = {path.absolute(): Source(path, is_given=True) for path in settings.group.phenotypes}
     home = people_home(settings.bids_dir)
     others = (path for path in tables_of(home) if path.absolute() not in given)

@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import logging
+import os
 import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -403,8 +404,10 @@ def test_image_and_table_agree_with_the_atlas(space, tmp_path):
     assert [int(row["index"]) for row in rows] == list(atlas.labels)
 
 
-def test_a_damaged_file_in_the_cache_is_replaced(tmp_path):
+def test_a_damaged_file_in_the_cache_is_replaced_and_a_whole_one_is_not_written_again(tmp_path):
     atlas = builtin_atlas(SPACES[0], tmp_path)
+    os.utime(atlas.image, (0, 0))
+    assert builtin_atlas(SPACES[0], tmp_path).image.stat().st_mtime == 0
     whole = atlas.image.read_bytes()
     atlas.image.write_bytes(whole[:100])
     builtin_atlas(SPACES[0], tmp_path)

@@ -70,6 +70,25 @@ def case(tmp_path):
     return recording, Settings(tmp_path / "in", tmp_path / "out", "participant")
 
 
+@pytest.mark.parametrize("kind", ["a table of another size", "a table of another time", "another version"])
+def test_what_changed_beside_the_images_is_made_again(kind, case, tmp_path, monkeypatch):
+    recording, chosen = case
+    table = tmp_path / "confounds.tsv"
+    table.write_text("a\n1\n")
+    recording = replace(recording, confounds=table)
+    mark = status.fingerprint(recording, chosen.method, (), None)
+    assert status.fingerprint(recording, chosen.method, (), None) == mark
+    if "size" in kind:
+        time = table.stat().st_mtime_ns
+        table.write_text("a\n1\n2\n")
+        os.utime(table, ns=(time, time))
+    elif "time" in kind:
+        os.utime(table, (0, 0))
+    else:
+        monkeypatch.setattr(status, "__version__", "0")
+    assert status.fingerprint(recording, chosen.method, (), None) != mark
+
+
 def test_an_atlas_is_known_by_its_content(case, tmp_path):
     recording, chosen = case
     image = tmp_path / "atlas.nii"
