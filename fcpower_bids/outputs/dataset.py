@@ -138,9 +138,9 @@ README = """\
 # Functional connectomes by fcpower_bids
 
 Cleaned parcel time series, functional connectomes (FC) and connectomes with a flattened spectrum (FC^alpha), made from
-fMRIPrep derivatives. All recordings, to decide by: `index.html`. One page per participant: `sub-*.html`. Status of each
-recording: `logs/status.tsv`. Every choice of the run: `logs/settings.toml`; give it back with `--config-file`
-to repeat the run.
+the datasets that `dataset_description.json` links to. All recordings, to decide by: `index.html`. Pages: `sub-*.html`
+of a participant, `group*.html` of a cohort. Status of each recording: `logs/status.tsv`. Every choice of a run:
+`logs/settings*.toml`; give it back with `--config-file` to repeat the run.
 
 FC^alpha is a strong fingerprint: people can be recognised from it. Treat these files as personal data.
 Research software: not a medical device.
