@@ -107,7 +107,6 @@ def load_cohort(settings: Settings) -> Cohort:
     people = list(scanned)
     phenotypes = load_phenotypes(settings, scanned)
     columns = resolve_columns(phenotypes, people, settings.group)
-    settled = settings if settings.group.targets else settings.changed(targets=columns.defaults)
     folds, about_folds = load_folds(settings.group, people)
     facts = read_parcel_facts(chosen[0].root, chosen[0], parcels)
     embeddings, embedding_facts, without_embedding, about_embeddings = read_embeddings(scans)
@@ -143,7 +142,9 @@ def load_cohort(settings: Settings) -> Cohort:
         networks=facts.networks,
         centroids=facts.centroids,
         phenotypes=columns.frame,
-        phenotypes_at=partial(_phenotypes_at, settings=settled) if len(table) > len(people) else None,
+        phenotypes_at=partial(_phenotypes_at, settings=settings, targets=columns.defaults)
+        if phenotypes.by_session
+        else None,
         excluded=pd.DataFrame(list(dict.fromkeys(rows)), columns=list(Exclusion._fields)),  # as the rules were applied
         embeddings=embeddings,
         embedding_facts=embedding_facts,
@@ -160,9 +161,12 @@ def load_cohort(settings: Settings) -> Cohort:
     )
 
 
-def _phenotypes_at(sessions: Mapping[str, Sequence[str]], settings: Settings) -> pd.DataFrame:
+def _phenotypes_at(sessions: Mapping[str, Sequence[str]], settings: Settings, targets: Sequence[str]) -> pd.DataFrame:
     """The phenotypes of people where these are the sessions of their scans. Raises DatasetError."""
-    return resolve_columns(load_phenotypes(settings, sessions), list(sessions), settings.group).frame
+    frame = resolve_columns(load_phenotypes(settings, sessions), list(sessions), settings.group).frame
+    by_default = [name for name in targets if name in frame and not settings.group.targets]
+    # a default target of all scans stays one: a word of some of them is no number
+    return frame.assign(**{name: pd.to_numeric(frame[name], errors="coerce") for name in by_default})
 
 
 def _read_reference(parcels: Sequence[str], path: Path | None) -> FloatArray | None:

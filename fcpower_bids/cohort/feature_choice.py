@@ -4,16 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from fcpower_bids.cohort.inclusion import Connectome
 from fcpower_bids.cohort.recordings import cleaning_choices, describe_choices, digest_choices
-from fcpower_bids.errors import DatasetError
-from fcpower_bids.imaging.atlas_files import EXTENSIONS, entities_in, split_parts
+from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.imaging.atlas_files import (
+    BUILTIN,
+    ENTITIES,
+    EXTENSIONS,
+    NAMING,
+    AtlasFile,
+    declared_atlases,
+    declared_merge,
+    label_images,
+    merged_entities,
+    parse_name,
+    parse_selector,
+    split_parts,
+)
 from fcpower_bids.inputs.discover import FILE_KEYS, Filter, apply_filters, note_unmatched, read_filters
 from fcpower_bids.inputs.sources import Source, values_of
-from fcpower_bids.records import is_in_space, join
+from fcpower_bids.records import Entities, is_in_space, join
 from fcpower_bids.settings import Method, Settings
 
 ACQUISITION_KEYS = frozenset({"sub", "ses", "task", "acq", "ce", "dir", "run"})
@@ -105,12 +120,35 @@ def _conditions(settings: Settings) -> list[Filter]:
 
 def match_atlases(spec: str, names: Sequence[str]) -> list[str]:
     """Which written atlases a specification means: those of this name, or else those that a selector or parts allow."""
-    meant = entities_in(spec)
+    meant = _entities_in(spec)
     if exact := [name for name in names if name in (spec, f"atlas-{spec}", join(meant))]:
         return exact
     if len(split_parts(spec)) == 1 and spec.partition(":")[0].endswith(EXTENSIONS):
         return []
     return [name for name in names if meant and set(meant) <= {chunk.partition("-")[::2] for chunk in name.split("_")}]
+
+
+def _entities_in(spec: str) -> Entities:
+    """Entities that the name of an atlas has by its specification, some of them where it is a selector or merged."""
+    declared, (head, _, qualifier) = declared_atlases().get(spec), spec.partition(":")
+    if spec in BUILTIN or declared:
+        return declared.entities if declared else ENTITIES
+    if len(parts := split_parts(spec)) > 1:
+        of_parts = [dict(_entities_in(part)) for part in parts]
+        scales = [chunks.get("scale", "") for chunks in of_parts]
+        n_parcels = [("scale", str(sum(map(int, scales))))] if all(map(str.isdigit, scales)) else []
+        named = merged_entities(of_parts)
+        return declared_merge(parts) or (*named, *(n_parcels if named else ()))
+    if head.endswith(EXTENSIONS):
+        return parse_name(Path(head)).entities
+    if not qualifier and (folder := Path(head).expanduser()).is_dir():
+        there = {file.entities for file in label_images(folder)}
+        return there.pop() if len(there) == 1 else ()
+    with suppress(UsageError):
+        selector = parse_selector(qualifier or spec)
+        pairs = AtlasFile(Path(spec), selector).entities if "atlas" in selector else selector.items()
+        return tuple(pair for pair in pairs if pair[0] in NAMING)
+    return ()
 
 
 def check_alike(connectomes: Sequence[Connectome]) -> list[str]:

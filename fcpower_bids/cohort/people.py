@@ -16,7 +16,7 @@ import pandas as pd
 
 from fcpower_bids.cohort.inclusion import CODE, NO_SESSION, VALUE, Exclusion, name_some, person_at
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.inputs.roots import dataset_words, is_another, output_folders, people_home, people_tables
+from fcpower_bids.inputs.roots import is_of_others, output_folders, people_home, people_tables
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.records import SITE, label_order, site_in
 from fcpower_bids.schema import MISSING, is_table, read_spreadsheet
@@ -87,9 +87,6 @@ SESSIONS = "sub-*/sub-*_sessions.tsv"
 NAMED = 8
 """So many columns or sessions are named in a sentence."""
 
-SIGNS = r"(?!(?<=\d)\.\d)[\W_]"
-"""What a label may lack; not the point of a number."""
-
 Scanned = Mapping[str, Sequence[str]]
 """Sessions of the scans of each person that are used, in their order; ``n/a`` of a scan without one."""
 
@@ -124,6 +121,7 @@ class Phenotypes:
     conflicts: Mapping[str, str] = field(default_factory=dict)
     rows: tuple[Exclusion, ...] = ()  # codes for missing values, and sessions without a row, per person
     notes: tuple[str, ...] = ()  # notes for a reader of the results
+    by_session: bool = False  # whether a table states values of sessions
 
 
 def load_phenotypes(settings: Settings, scanned: Scanned) -> Phenotypes:
@@ -136,13 +134,13 @@ def load_phenotypes(settings: Settings, scanned: Scanned) -> Phenotypes:
     given = {path.absolute(): Source(path, True, sites=tuple(sites)) for path in settings.group.phenotypes}
     tables = (Source(path, site=site) for site, dataset in datasets for path in tables_of(dataset))
     sources = [*given.values(), *(table for table in tables if table.path.absolute() not in given)]
-    if not sites and any(tables_of(datasets[0][1])) and is_another(datasets[0][1], dataset_words(settings.output_dir)):
+    if not sites and any(tables_of(datasets[0][1])) and is_of_others(datasets[0][1], settings.output_dir):
         notes.append(
             f"By its description {datasets[0][1]} is another dataset than that of the recordings: its tables are "
             "joined by labels. Give the BIDS_DIR of these recordings if those are other people."
         )
     ours = settings.bids_dir / "participants.tsv"
-    if sites and ours.absolute() not in {table.path.absolute() for table in sources} and is_table(ours):
+    if sites and ours.resolve() not in {table.path.resolve() for table in sources} and is_table(ours):
         notes.append(f"{ours} is not read where --derivatives names output folders: give it with --phenotypes.")
     phenotypes = load_people(sources, scanned, datasets, settings.group.missing_values)
     frame, conflicts, notes = phenotypes.frame, phenotypes.conflicts, [*notes, *phenotypes.notes]
@@ -232,7 +230,8 @@ def load_people(
         frame, codes = remove_codes(as_numbers(frame), table.hints, missing_values)
         rows += [Exclusion(str(person), NO_SESSION, CODE, f"{table.path.name}: {text}") for person, text in codes]
         cleaned.append(frame)
-    return replace(_merge(tables, cleaned, conflicts), rows=tuple(rows), notes=tuple(notes))
+    by_session = any(table.session for table in tables)
+    return replace(_merge(tables, cleaned, conflicts), rows=tuple(rows), notes=tuple(notes), by_session=by_session)
 
 
 def read_rows(path: Path, notes: list[str] | None = None) -> pd.DataFrame:
@@ -398,10 +397,10 @@ def match_ids(there: Sequence[str], people: Collection[str]) -> dict[str, str]:
         return site.casefold() + plus + re.sub(signs, "", without_zeros(label))
 
     def without_signs(name: str) -> str:
-        return re.sub(SIGNS, "", without_zeros(name))
+        return re.sub(r"[\W_]", "", without_zeros(name))
 
     names: dict[str, str] = {}
-    for key in (at_site, partial(at_site, signs=SIGNS), without_signs):
+    for key in (at_site, partial(at_site, signs=r"[\W_]"), without_signs):
         taken, counts = {*there, *names.values()}, (Counter(map(key, people)), Counter(map(key, there)))
         scanned = {key(name): name for name in people if name not in taken and key(name)}
         left = (name for name in there if name not in people and name not in names and key(name) in scanned)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -79,9 +80,11 @@ def decisions_of(output_dir: Path) -> Path | None:
 def read_decisions(path: Path) -> list[Decision]:
     """Read the file. Raises DatasetError."""
     decisions, table = [], read_rows(path).fillna("").rename(columns=KEYS)
-    known = [*KEYS, *ENTITIES, "recording", "decision", "reason", "decided"]
+    known = ["session", "task", "run", "recording", "decision"]
     for name in map(str, table.columns):  # a column of this kind that is not read would reject more than it names
-        if name not in known and (close := get_close_matches(name.casefold(), known, 1, 0.7)):
+        bare = re.sub("(s|_id|_label)$", "", name.casefold())
+        close = [word for word in known if bare in (word, word[:4])] or get_close_matches(bare, known, 1, 0.85)
+        if name not in (*known, *ENTITIES) and close:
             raise DatasetError(f"{path} has a column '{name}'. Write '{close[0]}', or name remarks otherwise.")
     for number, row in enumerate(table.to_dict("records"), start=1):
         wanted = {  # a table may have made ``1.0`` of a 1
@@ -214,10 +217,15 @@ def _without_fc(
     """Recordings and persons without an FC, or without one that was written under another atlas; state and reason."""
     known, stems = ({connectome.recording for connectome in connectomes}, {run.path.stem for run in connectomes})
     names = {name for name in recorded(output_dir) if not name.endswith(EMBEDDING)}
+    used: dict[str, list[set[str]]] = {}  # a run of some may have skipped who has an FC by another
+    for name in known:
+        used.setdefault(name.partition("_")[0], []).append(set(name.split("_")))
     for name in sorted(names):
         status = current_status(output_dir, name)
         entities = parse_name(f"{name}_bold.tsv")[0]
-        if status is not None and status.state in (*NOT_DONE, SKIPPED) and name not in known:
+        has_fc = any(parts.issuperset(name.split("_")) for parts in used.get(name.partition("_")[0], ()))
+        states = NOT_DONE if has_fc else (*NOT_DONE, SKIPPED)
+        if status is not None and status.state in states and name not in known:
             yield (entities, ()), status.state, status.reason or UNFINISHED
         for path in map(Path, status.outputs if status is not None and name in known else ()):
             if path.suffix == ".tsv" and path.stem.endswith(FC_END) and path.stem not in stems:

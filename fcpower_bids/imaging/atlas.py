@@ -39,6 +39,7 @@ from fcpower_bids.imaging.atlas_files import (
     AtlasTable,
     Declaration,
     declared_atlases,
+    declared_merge,
     describe_dataset,
     encode_table,
     find_files,
@@ -280,9 +281,8 @@ class _Search:
     def merge(self, specs: list[str]) -> Atlas:
         if not all(specs):
             raise UsageError(f"'{'+'.join(specs)}' has an empty part: write A+B.")
-        entities = next((known.entities for known in declared_atlases().values() if list(known.parts) == specs), None)
         parts = [self.resolve(spec) for spec in specs]
-        return merge_atlases(parts, self.writable(), entities)
+        return merge_atlases(parts, self.writable(), declared_merge(specs))
 
     def fetch(self, declared: Declaration) -> Atlas:
         """Take an atlas from TemplateFlow."""

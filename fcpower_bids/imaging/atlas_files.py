@@ -206,31 +206,17 @@ def _exists(path: str) -> bool:
     return Path(path).expanduser().exists()
 
 
+def declared_merge(parts: Sequence[str]) -> Entities | None:
+    """Return the entities of the declared atlas that is merged of these; None where there is none."""
+    return next((known.entities for known in declared_atlases().values() if [*known.parts] == [*parts]), None)
+
+
 def merged_entities(parts: Sequence[Mapping[str, str]]) -> Entities:
     """``TianS3`` and ``Schaefer2018 7n`` become ``TianS3Schaefer2018 7n``; nothing where a part has no name."""
     if not all("atlas" in chunks for chunks in parts):
         return ()
     segs = "".join(dict.fromkeys(chunks["seg"] for chunks in parts if "seg" in chunks))
     return (("atlas", "".join(chunks["atlas"] for chunks in parts)), *([("seg", segs)] if segs else []))
-
-
-def entities_in(spec: str) -> Entities:
-    """Entities that the name of an atlas has by its specification, some of them where it is a selector or merged."""
-    declared, (head, _, qualifier) = declared_atlases().get(spec), spec.partition(":")
-    if spec in BUILTIN or declared:
-        return declared.entities if declared else ENTITIES
-    if len(parts := split_parts(spec)) > 1:
-        return merged_entities([dict(entities_in(part)) for part in parts])
-    if head.endswith(EXTENSIONS):
-        return parse_name(Path(head)).entities
-    if not qualifier and (folder := Path(head).expanduser()).is_dir():
-        there = {file.entities for file in label_images(folder)}
-        return there.pop() if len(there) == 1 else ()
-    with suppress(UsageError):
-        selector = parse_selector(qualifier or spec)
-        named = AtlasFile(Path(spec), selector).entities if "atlas" in selector else selector.items()
-        return tuple(pair for pair in named if pair[0] in NAMING)
-    return ()
 
 
 UNSTATED = "n/a"

@@ -235,6 +235,12 @@ def is_another(folder: Path, words: Collection[str]) -> bool:
     return bool(stems and known) and stems.isdisjoint(known)
 
 
+def is_of_others(bids_dir: Path, output_dir: Path) -> bool:
+    """Whether neither the description of a dataset nor the links of outputs say that the recordings there are of it."""
+    linked = {root.resolve() for root in linked_datasets(output_dir).values()}
+    return bids_dir.resolve() not in linked and is_another(bids_dir, dataset_words(output_dir))
+
+
 def people_home(bids_dir: Path) -> Path:
     """Return the folder with the tables of people: that which was given, or the dataset that it was made of."""
     places = [bids_dir, *_datasets_of(bids_dir)[1:]]

@@ -221,8 +221,8 @@ def _facts(accounts: Sequence[Account], used: Sequence[Account]) -> list[tuple[s
 
 def _runs(accounts: Sequence[Account]) -> Iterable[Account]:
     """One account of each run, which may be there in several spaces and resolutions."""
-    names = (parse_name(f"{account.name}_bold.tsv")[0] for account in accounts)
-    return {drop(name, GRID_KEYS): account for name, account in zip(names, accounts, strict=True)}.values()
+    measured = [account for account in accounts if account.quality]
+    return {drop(parse_name(f"{each.name}_bold.tsv")[0], GRID_KEYS): each for each in measured}.values()
 
 
 def cautions_of(account: Account) -> list[str]:

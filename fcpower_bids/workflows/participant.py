@@ -125,8 +125,8 @@ def run_participants(settings: Settings) -> int:
         others_done = (name for name in before if _run_of(name) not in runs)
         if gone := [name for name in others_done if (status := read_status(output, name)) and status.state == DONE]:
             say(
-                f"{len(gone)} recordings of {output} are not in {root} any more, such as {gone[0]}: they take part "
-                "until exclude.tsv rejects them, or their files are removed.",
+                f"{len(gone)} of the recordings in {output} are not among those that a run finds in {root} now, such "
+                f"as {gone[0]}: they take part until exclude.tsv rejects them, or their files are removed.",
                 settings,
             )
         for atlas in {atlas for job in jobs for atlas in job.atlases}:

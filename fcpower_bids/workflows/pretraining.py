@@ -28,8 +28,7 @@ from fcpower_bids.inputs.roots import (
     check_input_folder,
     dataset_identity,
     dataset_terms,
-    dataset_words,
-    is_another,
+    is_of_others,
     output_folders,
     people_home,
     people_tables,
@@ -239,10 +238,11 @@ def _pack(settings: Settings, corpus: Path) -> Any:
             f"{settings.bids_dir} has no dataset_description.json with a Name or a DatasetDOI, so its people could not "
             "be distinguished from those of other datasets in the corpus. Give it that file with a Name."
         )
-    if is_another(settings.bids_dir, dataset_words(settings.output_dir)):
-        raise UsageError(
+    if is_of_others(settings.bids_dir, settings.output_dir):
+        say(
             f"By its description {settings.bids_dir} is another dataset than that of the recordings in "
-            f"{settings.output_dir}, and an encoder knows its people by it: give the BIDS_DIR of these recordings."
+            f"{settings.output_dir}, and an encoder knows its people by it: give the BIDS_DIR of these recordings.",
+            settings,
         )
     door = selected(settings.output_dir)
     atlases = sorted(_atlases(door, settings.output_dir))
@@ -323,7 +323,8 @@ def _sources(settings: Settings, door: Selected, atlas: str, dataset: str, corpu
     parcels = {path: tuple(column_names(path)) for path, why in paths.items() if not why}
     whole, of_others = parcels_of_all(parcels)
     for path, names in parcels.items():
-        lacking = ", ".join([name for name in whole if name not in names][:3])
+        has = set(names)
+        lacking = ", ".join([name for name in whole if name not in has][:3])
         paths[path] = of_others.get(path, "") or (f"it lacks the parcels {lacking}" if lacking else "")
     given = {path.absolute(): Source(path, is_given=True) for path in settings.group.phenotypes}
     home = people_home(settings.bids_dir)
@@ -357,7 +358,8 @@ def _sources(settings: Settings, door: Selected, atlas: str, dataset: str, corpu
         facts |= {"subject": labels["sub"], "session": labels.get("ses")}
         facts |= {"repetition_time": math.nan, "source": "n/a", "parcel_names": None} if why else _describe(path, whole)
         facts |= {} if families is None else {"family": families.get(labels["sub"])}
-        yield facts, partial(_read, path, [] if why else [parcels[path].index(name) for name in whole])
+        at = {} if why else {name: number for number, name in enumerate(parcels[path])}
+        yield facts, partial(_read, path, [] if why else [at[name] for name in whole])
 
 
 def _describe(path: Path, parcels: Sequence[str]) -> dict[str, Any]:
