@@ -136,7 +136,7 @@ def predict_parser() -> argparse.ArgumentParser:
     parser.add_argument("models", type=Path, nargs="+", help="folders of OUTPUT_DIR/group/models, of --save-models")
     parser.add_argument("output_dir", type=Path, help="outputs of the participant level")
     parser.add_argument(
-        "--phenotypes", type=Path, help="table with the age (and sex) of these people [participants.tsv of the dataset]"
+        "--phenotypes", type=Path, help="table with the age of these people [participants.tsv of the dataset]"
     )
     return parser
 

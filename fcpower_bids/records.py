@@ -26,6 +26,8 @@ def join(entities: Entities) -> str:
     return "_".join(f"{key}-{value}" for key, value in entities)
 
 
+CALLED = ("age", "sex", "gender")
+"""Columns that are known of most people, in lower case."""
 SITE = "site"
 """The column of the sites where several output folders are read."""
 

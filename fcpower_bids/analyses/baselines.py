@@ -28,7 +28,7 @@ from fcpower_bids.core.targets import (
     residual_target,
 )
 from fcpower_bids.parallel import track
-from fcpower_bids.records import Table, tabulate
+from fcpower_bids.records import CALLED, Table, tabulate
 
 NO_NULL = {"n_permutations": 0} | dict.fromkeys(("p_permutation", "p_max", "p_max_targets", "score_needed"), np.nan)
 CHUNK = 250
@@ -152,8 +152,6 @@ def _scores(solver: Regression, study: Study, target: Target, name: str) -> Floa
 
 
 MEAN, SITE, KNOWN, STACKED = "mean", "site", "known", "known and connectome"
-CALLED = ("age", "sex", "gender")
-"""Columns that are known of most people, in lower case."""
 MOTION, MINUTES = "mean_fd", "minutes"
 PEOPLE_PER_COLUMN = 10
 MOST_PERMUTATIONS = 200

@@ -8,6 +8,7 @@ import math
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -229,8 +230,13 @@ def _describe(study: Study, known: NDArray[np.intp], rows: Rows) -> dict[str, An
     scans, times = cohort.scans.iloc[rows], [cohort.repetition_times[row] for row in rows if cohort.repetition_times]
     sites = {} if study.people.sites is None else pd.Series(study.people.sites[known]).value_counts()
     column = next((name for name in cohort.phenotypes if str(name).lower() == "age"), None)
-    ages = pd.Series(dtype=float) if column is None else pd.to_numeric(cohort.phenotypes[column], errors="coerce")
-    ages = ages.reindex([study.people.names[row] for row in known])
+    ages = pd.Series(dtype=float)
+    for session in scans["session"].unique() if column is not None else ():  # all of them are trained on
+        there = scans["session"] == session
+        with suppress(DatasetError):  # nothing is known of it
+            table = cohort.phenotypes_of(rows[there.to_numpy()])
+            at_session = table.reindex(scans.loc[there, "participant_id"].astype(str))[column]
+            ages = pd.concat([ages, pd.to_numeric(at_session, errors="coerce")])
     return {
         "Target": target.name,
         "PositiveClass": target.positive,

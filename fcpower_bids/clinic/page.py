@@ -95,7 +95,7 @@ def say_scan(row: Row, facts: Mapping[str, Any]) -> dict[str, Any]:
     about = (
         ("Minutes of series", show_number(row["minutes"], 1)),
         ("Mean FD, mm", show_number(row["mean_fd"], 3)),
-        ("Digest of the connectome", str(row["sha256"])[:16]),
+        ("Digest of the connectome", " ".join(digest[:16] for digest in str(row["sha256"]).split())),
     )
     return scan | {"result": result, "sentences": sentences, "facts": about}
 

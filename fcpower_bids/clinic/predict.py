@@ -58,6 +58,8 @@ from fcpower_bids.store import known_digest
 
 UNLIKE = -2.33
 """Similarity in standard deviations below which a scan is unlike the training scans: 1 of 100 of a normal law."""
+ROUNDING = 1e-9
+"""Of a sum of shares."""
 REFUSED, BROKEN = "refused", "failed"
 PREDICTED = TABLES["predicted/target-TARGET-REPRESENTATION"]
 HIDDEN = ("Parcels", "Digests", "TrainingScans")
@@ -333,11 +335,16 @@ def read_people(
             table = people.frame.drop(columns=[name for name in people.conflicts if name in people.frame])
             table = table.loc[[person for person in table.index if person in scanned]]
             unknown, columns = pd.Series(np.nan, table.index), {str(name).lower(): table[name] for name in table}
+            notes += [why for name, why in people.conflicts.items() if name == target or name.casefold() == "age"]
             for key, values in (("age", columns.get("age", unknown)), (KNOWN, table.get(target, unknown))):
                 numbers = pd.to_numeric(values, errors="coerce").dropna()
+                words = values.dropna().drop(index=numbers.index)
+                if key == "age" and len(words):
+                    notes.append(f"The age of {words.index[0]} is '{words.iloc[0]}', no number: it is not compared.")
                 known[key] |= {
                     (str(who), session): float(value) for who, value in numbers.items() if np.isfinite(value)
                 }
+    notes[:] = dict.fromkeys(notes)  # each session may have said it
     if phenotypes is not None and "age" not in map(str.lower, names):
         raise DatasetError(f"{phenotypes} has no column 'age'. Columns: {', '.join(names)}.")
     if phenotypes is not None and not any(scan in known["age"] for scan in scans):
@@ -361,8 +368,8 @@ def _judge_coverage(
     if rows.empty:
         return {}
     inside = (rows["low"] <= known[rows.index]) & (known[rows.index] <= rows["high"])
-    first = inside[~rows["participant_id"].duplicated()]  # scans of one person are right or wrong together
-    chance = float(bdtr(int(first.sum()), len(first), facts["Interval"]["NominalCoverage"]))
+    shares = inside.groupby(rows["participant_id"]).mean()  # scans of one person are right or wrong together
+    chance = float(bdtr(int(shares.sum() + ROUNDING), len(shares), facts["Interval"]["NominalCoverage"]))
     return {"Known": len(rows), "Inside": int(inside.sum()), "Holds": bool(chance >= SIGNIFICANT)}
 
 

@@ -15,6 +15,7 @@ from fcpower_bids.cohort.inclusion import NO_SESSION, TARGET, VALUE, Exclusion
 from fcpower_bids.cohort.people import Phenotypes, describe_unknown, load_phenotypes
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.records import CALLED
 from fcpower_bids.settings import Group, Settings
 
 LARGEST, SMALLEST, LEAST_SPREAD = 1e15, 1e-30, 1e-10
@@ -62,6 +63,7 @@ def resolve_columns(phenotypes: Phenotypes, people: Collection[str], settings: G
         for name in covariates
         if name in FROM_SCANS
     ]
+    notes += [why for name, why in phenotypes.conflicts.items() if name.casefold() in CALLED]  # nobody's is known
     spoilt = set(phenotypes.conflicts) | {column for name, column in cut.items() if name in phenotypes.conflicts}
     for name in dict.fromkeys((*made_of, *covariates)):
         if name in frame.columns and name not in spoilt and cut.get(name) not in spoilt:

@@ -83,7 +83,9 @@ def read_decisions(path: Path) -> list[Decision]:
     known = ["session", "task", "run", "recording", "decision"]
     for name in map(str, table.columns):  # a column of this kind that is not read would reject more than it names
         bare = re.sub("(s|_id|_label)$", "", name.casefold())
-        close = [word for word in known if bare in (word, word[:4])] or get_close_matches(bare, known, 1, 0.85)
+        close = [word for word in known if {bare, name.casefold()} & {word, word[:4]}] or get_close_matches(
+            bare, known, 1, 0.85
+        )
         if name not in (*known, *ENTITIES) and close:
             raise DatasetError(f"{path} has a column '{name}'. Write '{close[0]}', or name remarks otherwise.")
     for number, row in enumerate(table.to_dict("records"), start=1):
