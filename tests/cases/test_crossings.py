@@ -39,11 +39,11 @@ def models(folder):
     return sorted((folder / "out" / "group" / "models").glob("*_model"))
 
 
-def predictions(folder, model, *options):
-    found = run("predict", model, folder / "out", *options)
-    assert found.code == 0, found.err
-    name = model.name.removesuffix("_model")
-    return pd.read_csv(folder / "out" / "group" / "predicted" / f"{name}.tsv", sep="\t")
+def predictions(folder, model, code=0):
+    """Rows of the predictions of a model, once it is applied with this exit code."""
+    found = run("predict", model, folder / "out")
+    assert found.code == code, found.err
+    return pd.read_csv(folder / "out" / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv", sep="\t")
 
 
 def test_a_model_of_earlier_data_does_not_stay_where_none_can_be_made(tmp_path):

@@ -17,6 +17,14 @@ from tests.cases.test_crossings import PEOPLE, PREDICT, SCORE, cohort, group, mo
 from tests.command import parse_settings
 
 
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model of the score of forty people."""
+    folder = cohort(tmp_path_factory.mktemp("train"))
+    assert group(folder, "--targets", "score", "--save-models").code == 0
+    return models(folder)[0]
+
+
 def with_second_runs(folder, people=PEOPLE, volumes=120, **columns):
     """Add a second run of some people to the list; `columns`: values of both runs."""
     first = pd.read_csv(folder / "list.tsv", sep="\t", dtype=str).assign(run="1")
@@ -39,26 +47,20 @@ def test_a_run_that_was_left_out_is_no_training_scan(volumes, limit, tmp_path):
     (model,) = models(tmp_path)
     assert predictions(tmp_path, model)["in_training"].tolist() == [True] * len(PEOPLE)
     (tmp_path / "out" / "exclude.tsv").write_text("participant_id\trun\n" + "".join(f"{who}\t1\n" for who in PEOPLE))
-    assert run("predict", model, tmp_path / "out").code == 4, "what is rejected has a row, too"
-    rows = pd.read_csv(tmp_path / "out" / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv", sep="\t")
-    rows = rows.query("state == 'predicted'")
+    rows = predictions(tmp_path, model, code=4).query("state == 'predicted'")  # what is rejected has a row, too
     assert rows["scan"].str.contains("run-2").all()
     assert rows["in_training"].tolist() == [False] * len(PEOPLE)
 
 
 @pytest.mark.parametrize("kind", ["two runs", "two runs of two lengths", "one run cannot be used"])
-def test_the_runs_of_a_scan_are_predicted_as_one(kind, tmp_path):
+def test_the_runs_of_a_scan_are_predicted_as_one(kind, model, tmp_path):
     """As the model was fitted: from the correlations of the z-scored runs, put end to end."""
-    assert group(cohort(tmp_path / "train"), "--targets", "score", "--save-models").code == 0
-    (model,) = models(tmp_path / "train")
     with_second_runs(cohort(tmp_path / "new"), volumes=60 if "lengths" in kind else 120, mean_fd=(0.1, 0.3))
     assert group(tmp_path / "new", "--analyses", "check", quick=QUICK).code == 0
     if kind == "one run cannot be used":
         for path in (tmp_path / "new" / "out").rglob("*_run-2_*qc.tsv"):
             path.write_text(path.read_text().replace("0.3", "much"))
-    assert run("predict", model, tmp_path / "new" / "out").code == (4 if "cannot" in kind else 0)
-    name = model.name.removesuffix("_model")
-    rows = pd.read_csv(tmp_path / "new" / "out" / "group" / "predicted" / f"{name}.tsv", sep="\t")
+    rows = predictions(tmp_path / "new", model, code=4 if "cannot" in kind else 0)
     done = rows[rows["state"] == "predicted"].set_index("participant_id").loc[list(PEOPLE)]
     lost = rows[rows["state"] != "predicted"]
     assert lost["scan"].str.contains("run-2").tolist() == [True] * (len(PEOPLE) if "cannot" in kind else 0)
@@ -77,17 +79,14 @@ def test_the_runs_of_a_scan_are_predicted_as_one(kind, tmp_path):
 
 
 @pytest.mark.parametrize("others", [("rest", "nback"), ("nback", "nback"), ("rest", "rest")])
-def test_a_model_of_one_task_takes_runs_of_that_task_alone_where_there_are_any(others, tmp_path):
-    assert group(cohort(tmp_path / "train"), "--targets", "score", "--save-models").code == 0
-    (model,) = models(tmp_path / "train")
+def test_a_model_of_one_task_takes_runs_of_that_task_alone_where_there_are_any(others, model, tmp_path):
     with_second_runs(cohort(tmp_path / "new"), task=others)
     assert group(tmp_path / "new", "--task-id", *set(others), "--analyses", "check", quick=QUICK).code == 0
-    assert run("predict", model, tmp_path / "new" / "out").code == (4 if others == ("rest", "nback") else 0)
-    rows = table(tmp_path / "new" / "out" / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv")
+    rows = predictions(tmp_path / "new", model, code=4 if others == ("rest", "nback") else 0)
     done, refused = rows[rows["state"] == "predicted"], rows[rows["state"] == "refused"]
     assert len(done) == len(PEOPLE)
-    assert done["differences"].str.contains("task nback, the model's rest").all() == (others[0] == "nback")
-    assert done["minutes"].astype(float).unique().tolist() == [4.0 if others == ("rest", "nback") else 8.0]
+    assert done["differences"].astype(str).str.contains("task nback, the model's rest").all() == (others[0] == "nback")
+    assert done["minutes"].unique().tolist() == [4.0 if others == ("rest", "nback") else 8.0]
     assert refused["scan"].str.contains("task-nback").tolist() == [True] * len(refused)
 
 
@@ -104,14 +103,11 @@ def test_models_that_are_not_made_and_predictions_that_are_replaced_are_named(tm
     assert ["of another model is replaced" in text for text in texts] == [False, False, True, False, True]
 
 
-def test_parcels_without_names_are_those_of_the_model_only_where_they_are_as_many(tmp_path):
-    assert group(cohort(tmp_path / "six"), "--targets", "score", "--save-models").code == 0
-    (model,) = models(tmp_path / "six")
+def test_parcels_without_names_are_those_of_the_model_only_where_they_are_as_many(model, tmp_path):
     write_series(tmp_path / "nine", PEOPLE[:4], parcels=9)
     write_table(tmp_path / "nine" / "bids" / "participants.tsv", participant_id=PEOPLE[:4], score=SCORE[:4])
     assert group(tmp_path / "nine", quick=(*QUICK, "--analyses", "check")).code == 0
-    assert run("predict", model, tmp_path / "nine" / "out").code == 5
-    rows = table(tmp_path / "nine" / "out" / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv")
+    rows = predictions(tmp_path / "nine", model, code=5)
     assert rows["reason"].str.contains("9 parcels have no names, and those of the model were 6").all()
 
 
