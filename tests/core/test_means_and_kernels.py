@@ -66,12 +66,6 @@ def test_every_step_is_that_of_scikit_learn(iterations):
     assert iterations == 10 or not ours.converged_
 
 
-def alignment_by_definition(first, second):
-    centring = np.eye(len(first)) - 1 / len(first)
-    a, b = (centring @ kernel @ centring for kernel in (first, second))
-    return (a * b).sum() / np.linalg.norm(a) / np.linalg.norm(b)
-
-
 def test_folds_targets_and_missing_values_equal_the_definition_on_the_rows_that_count():
     rng = np.random.default_rng(1)
     features = rng.standard_normal((30, 5)) + 0.5
@@ -82,7 +76,9 @@ def test_folds_targets_and_missing_values_equal_the_definition_on_the_rows_that_
     for fold, target in np.ndindex(6, 3):
         rows = masks[fold] & np.isfinite(targets[:, target])
         y = targets[rows, target]
-        expected = alignment_by_definition(kernel[np.ix_(rows, rows)], np.outer(y, y))
+        centring = np.eye(len(y)) - 1 / len(y)
+        a, b = (centring @ each @ centring for each in (kernel[np.ix_(rows, rows)], np.outer(y, y)))
+        expected = (a * b).sum() / np.linalg.norm(a) / np.linalg.norm(b)
         assert result[fold, target] == pytest.approx(expected, abs=1e-12)
     fold_specific = np.broadcast_to(targets, (6, 30, 3))
     np.testing.assert_array_equal(target_alignment(kernel, masks, fold_specific), result)
