@@ -13,16 +13,14 @@ from fcpower_bids.clinic.fit import load_model
 from fcpower_bids.core.probe import predict_from_arrays
 from fcpower_bids.workflows.group import complete_cohort, load_series_encoder, open_cohort
 from tests.cases.cohorts import QUICK, run, table, write_series, write_table
-from tests.cases.test_crossings import PEOPLE, PREDICT, SCORE, cohort, group, models, predictions
+from tests.cases.test_crossings import PEOPLE, PREDICT, SCORE, cohort, group, models, predictions, save_model
 from tests.command import parse_settings
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """A model of the score of forty people."""
-    folder = cohort(tmp_path_factory.mktemp("train"))
-    assert group(folder, "--targets", "score", "--save-models").code == 0
-    return models(folder)[0]
+    return save_model(cohort(tmp_path_factory.mktemp("train")))
 
 
 def with_second_runs(folder, people=PEOPLE, volumes=120, **columns):
@@ -43,8 +41,7 @@ def with_second_runs(folder, people=PEOPLE, volumes=120, **columns):
 @pytest.mark.parametrize(("volumes", "limit"), [(120, ("--max-mean-fd", 0.3)), (60, ("--min-time", 200))])
 def test_a_run_that_was_left_out_is_no_training_scan(volumes, limit, tmp_path):
     with_second_runs(cohort(tmp_path), volumes=volumes, mean_fd=(0.1, 0.5))
-    assert group(tmp_path, "--targets", "score", "--save-models", *limit).code == 0
-    (model,) = models(tmp_path)
+    model = save_model(tmp_path, *limit)
     assert predictions(tmp_path, model)["in_training"].tolist() == [True] * len(PEOPLE)
     (tmp_path / "out" / "exclude.tsv").write_text("participant_id\trun\n" + "".join(f"{who}\t1\n" for who in PEOPLE))
     rows = predictions(tmp_path, model, code=4).query("state == 'predicted'")  # what is rejected has a row, too
@@ -142,8 +139,7 @@ def test_a_value_that_means_missing_is_no_known_score(tmp_path):
     score[::4] = 0
     (tmp_path / "c.toml").write_text('missing_values = ["score=0"]\n')
     options = ("--targets", "score", "--config-file", tmp_path / "c.toml")
-    assert group(cohort(tmp_path / "old", score=score), *options, "--save-models").code == 0
-    (model,) = models(tmp_path / "old")
+    model = save_model(cohort(tmp_path / "old", score=score), *options)
     new = tmp_path / "new"
     write_series(new, PEOPLE[:12], volumes=120, seed=3, signal=lambda number: float(np.clip(SCORE[number], 0, 0.9)))
     write_table(new / "bids" / "participants.tsv", participant_id=PEOPLE[:12], score=score[:12])
