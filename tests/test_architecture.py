@@ -49,6 +49,7 @@ def test_light_things_load_nothing_heavy(code):
 
 def test_recordings_and_their_pages_need_no_plotting_and_no_pybids():
     assert loaded_by(PARTICIPANT) == {"nipype", "pandas", "nibabel", "scipy", "numpy"}
+    assert "torch" not in loaded_by("import fcpower_bids.encoders.checkpoints")
 
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

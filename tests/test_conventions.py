@@ -9,14 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from nilearn.maskers import NiftiLabelsMasker
-from scipy.interpolate import CubicSpline
-from scipy.signal import butter, detrend, sosfiltfilt
 
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.imaging.confounds import load_strategy
 from fcpower_bids.outputs.tables import read_matrix
-from tests.core.test_series import published
+from tests.core.test_series import explicit, published
 from tests.running import run_app
 
 FC, OUTLIERS = "stat-pearsoncorrelation_relmat.tsv", "desc-confounds_outliers.tsv"
@@ -51,28 +49,6 @@ def dataset(tmp_path_factory):
     return folder, masker.fit_transform(str(bold)).astype(np.float64), table, mask
 
 
-def written_fc(found) -> np.ndarray:
-    assert found.code == 0, found.err
-    return read_matrix(found.file("sub-01", FC))[0]
-
-
-def cleaned(series: np.ndarray, confounds: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """The kept volumes after interpolation, filter and regression, by scipy alone."""
-    rows = np.flatnonzero(kept)
-    within = slice(rows[0], rows[-1] + 1)
-
-    def prepare(values: np.ndarray) -> np.ndarray:
-        filled = values.copy()
-        filled[~kept] = CubicSpline(rows * TR, values[kept], extrapolate=True)(np.arange(T) * TR)[~kept]
-        sections, length = butter(2, [0.01, 0.08], btype="bandpass", fs=1 / TR, output="sos"), len(filled[within]) - 1
-        return sosfiltfilt(sections, detrend(filled[within], axis=0), axis=0, padtype="even", padlen=length)[
-            kept[within]
-        ]
-
-    bold, design = prepare(series), np.column_stack([prepare(confounds), np.ones(len(rows))])
-    return bold - design @ np.linalg.lstsq(design, bold, rcond=None)[0]
-
-
 @pytest.mark.parametrize(("kind", "stop", "radius"), [("notch", (15.0, 21.0), 50.0), ("lp", (6.0, None), 35.0)])
 def test_filtered_motion_is_written_censored_and_regressed(dataset, tmp_path, kind, stop, radius):
     folder, series, table, _ = dataset
@@ -84,6 +60,7 @@ def test_filtered_motion_is_written_censored_and_regressed(dataset, tmp_path, ki
     edges = ["--band-stop-min", stop[0], *(["--band-stop-max", stop[1]] if stop[1] else [])]
     options = ("--motion-filter-type", kind, *edges, "--head-radius", radius, "--fd-thresh", threshold)
     found = run_app(folder / "in", tmp_path / "out", *ONE, *options)
+    assert found.code == 0, found.err
     outliers = pd.read_csv(found.file("sub-01", OUTLIERS), sep="\t", na_values="n/a")
     np.testing.assert_allclose(outliers["framewise_displacement"][1:], moved[1:], rtol=1e-6)
     kept = ~(moved > threshold)
@@ -95,8 +72,8 @@ def test_filtered_motion_is_written_censored_and_regressed(dataset, tmp_path, ki
         remade[f"{name}_derivative1"] = remade[name].diff().bfill()
         remade[f"{name}_power2"] = remade[name] ** 2
         remade[f"{name}_derivative1_power2"] = remade[f"{name}_derivative1"] ** 2
-    expected = cleaned(series, remade[list(names)].to_numpy(), kept)
-    np.testing.assert_allclose(written_fc(found), np.corrcoef(expected.T), atol=1e-5)
+    expected = explicit(series, remade[list(names)].to_numpy(), kept, TR)
+    np.testing.assert_allclose(read_matrix(found.file("sub-01", FC))[0], np.corrcoef(expected.T), atol=1e-5)
     about = json.loads(found.file("sub-01", OUTLIERS.replace("tsv", "json")).read_text())
     assert about["MotionFilter"]["Type"] == kind
     assert float(about["HeadRadiusMillimetres"]) == radius

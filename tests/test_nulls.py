@@ -14,16 +14,6 @@ from fcpower_bids.schema import TABLES
 ROOT = Path(__file__).parent.parent
 
 
-def judged_columns() -> list[tuple[str, str]]:
-    """Columns of kind p, false discovery rates and limits of intervals of all tables."""
-    return [
-        (name, key)
-        for name, spec in TABLES.items()
-        for key, column in spec.columns.items()
-        if column.kind == "p" or key == "q" or {"low", "high"} & set(key.split("_"))
-    ]
-
-
 def uncovered(columns: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Those that no simulation covers."""
     known = {(name, key) for name, keys in MEASURED.items() for key in keys} | set(ELSEWHERE)
@@ -33,7 +23,13 @@ def uncovered(columns: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def test_every_p_q_and_interval_is_covered_by_a_simulation():
-    columns = judged_columns()
+    """Columns of kind p, false discovery rates and limits of intervals of all tables."""
+    columns = [
+        (name, key)
+        for name, spec in TABLES.items()
+        for key, column in spec.columns.items()
+        if column.kind == "p" or key == "q" or {"low", "high"} & set(key.split("_"))
+    ]
     assert len(columns) > 70
     assert uncovered(columns) == []
     for unknown in (("edges", "p_new"), ("prediction", "new_high")):

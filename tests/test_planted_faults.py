@@ -102,18 +102,25 @@ def test_a_split_of_ones_own_does_not_part_two_people_who_look_alike(planted, tm
     )
 
 
-def test_a_target_made_of_site_is_named_with_its_share(check, planted):
+def test_a_target_made_of_site_is_named_with_its_share_and_so_are_relatives_and_lost_zeros(check, planted):
     cohort, _ = planted
     table = cohort.phenotypes
     means = dict(zip(sorted(set(table["site"])), [-2.0, 1.0, 3.0, 0.0], strict=True))
     score = table["site"].map(means) + np.random.default_rng(0).standard_normal(PEOPLE)
-    cohort.phenotypes = table.assign(score=score)
-    found, _ = check()
+    family, names = (
+        [f"F{row // 2}" for row in range(PEOPLE)],
+        table["participant_id"].str.replace("sub-0*", "", regex=True),
+    )
+    cohort.phenotypes = table.assign(participant_id=names, score=score, family=family)
+    found, told = check()
     between = sum(
         len(part) * (part.mean() - score.mean()) ** 2 for _, part in score.groupby(table["site"])
     ) / ((score - score.mean()) ** 2).sum()  # fmt: skip
     assert found.loc["site and target", "value"] == pytest.approx(between)
     assert f"{100 * between:.0f} % of the variance of score" in found.loc["site and target", "finding"]
+    assert "--site-column site" in found.loc["site and target", "remedy"]
+    assert "--family-column family" in found.loc["families", "remedy"]
+    assert f"{PEOPLE} participant_id of the phenotype tables match scans only without" in told
 
 
 def test_codes_among_the_values_are_named_and_can_be_declared(check, planted):

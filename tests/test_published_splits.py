@@ -155,7 +155,7 @@ def table(shared, scans):
 def check(tmp_path, capsys):
     """Write series, list and table, run the check; return the findings by check, and the pairs."""
 
-    def run(scans, table, *options):
+    def run(scans, table):
         np.savez(tmp_path / "series.npz", **{"_".join(name): series for name, series in scans.items()})
         about = {"path": "series.npz", "kind": "series", "atlas": "Schaefer", "repetition_time": 2.0, "mean_fd": 0.1}
         columns = ["participant_id", "session_id", "key"]
@@ -164,7 +164,7 @@ def check(tmp_path, capsys):
         write_table(tmp_path / "list.tsv", pd.DataFrame(rows))
         write_table(tmp_path / "bids" / "participants.tsv", table)
         command = [tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={tmp_path / 'list.tsv'}"]
-        command += ["--targets", SLOPE, "--analyses", "check", "--nprocs", "1", *options]
+        command += ["--targets", SLOPE, "--analyses", "check", "--nprocs", "1"]
         code = main([*map(str, command)])
         assert code == 0, capsys.readouterr().err
         found, pairs = (read_table(tmp_path / "out" / "group" / f"{name}.tsv") for name in ("check", "check_pairs"))
@@ -207,25 +207,3 @@ def test_every_fault_of_the_scans_is_named_among_real_people(check, scans, table
         assert found.loc[name, "level"] == "alarm"
         assert found.loc[name, "consequence"]
         assert found.loc[name, "remedy"]
-
-
-def test_every_fault_of_the_table_is_named_among_real_people(check, scans, table, capsys):
-    """A code, a target made of sites, lost zeros, relatives whom nobody declared, and sites."""
-    rng = np.random.default_rng(1)
-    site = np.array([f"s{row % 4}" for row in range(len(table))])
-    score = pd.Series(site).map({"s0": -2.0, "s1": 0.0, "s2": 1.0, "s3": 3.0}).to_numpy()
-    coded = table[SLOPE].to_numpy(dtype=float).copy()
-    coded[[1, 5, 9]] = -818
-    spoiled = table.assign(
-        participant_id=table["participant_id"].str.replace("sub-0*", "", regex=True),
-        site=site,
-        family=[f"F{row // 2}" for row in range(len(table))],
-        by_site=score + rng.standard_normal(len(table)),
-        **{SLOPE: coded},
-    )
-    found, _ = check(scans, spoiled, "--targets", SLOPE, "by_site")
-    assert f"missing_values {SLOPE}=-818" in found.loc["repeated extreme value", "remedy"]
-    assert "by_site" in found.loc["site and target", "finding"]
-    assert "--site-column site" in found.loc["site and target", "remedy"]
-    assert f"{len(table)} participant_id of the phenotype tables match scans only without" in capsys.readouterr().err
-    assert "--family-column family" in found.loc["families", "remedy"]

@@ -74,11 +74,6 @@ def processed(demo):
     return found.output
 
 
-def in_this_process(function, calls, *_how):
-    """Pages are made in processes of their own, which may know nothing of what is planted here."""
-    return (function(*arguments) for arguments in calls)
-
-
 PAGES = {
     "brain": ("fcpower_bids.reports.panels.draw_brain", raising(IndexError("slice 7")), "IndexError"),
     "verdict": ("fcpower_bids.reports.person.judge", raising(AttributeError("no row")), "AttributeError"),
@@ -89,7 +84,9 @@ PAGES = {
 def test_a_slip_on_a_page_of_a_participant_is_said_and_fails_the_command(demo, processed, monkeypatch, place):
     target, slip, error = PAGES[place]
     monkeypatch.setattr(target, slip)
-    monkeypatch.setattr("fcpower_bids.workflows.participant.run_calls", in_this_process)
+    # Pages are made in processes of their own, which may know nothing of what is planted here.
+    run_calls = "fcpower_bids.workflows.participant.run_calls"
+    monkeypatch.setattr(run_calls, lambda function, calls, *_: (function(*each) for each in calls))
     found = run_app(demo / "in", processed, *IN_PROCESS, "--reports-only")
     assert found.code == 4
     assert "Internal error, please report it with logs/crashes/sub-01" in found.err

@@ -39,17 +39,23 @@ def models(folder):
     return sorted((folder / "out" / "group" / "models").glob("*_model"))
 
 
-def predictions(folder, model, *options):
-    found = run("predict", model, folder / "out", *options)
+def save_model(folder, *options):
+    """The only model of a run with a score as target."""
+    found = group(folder, "--targets", "score", "--save-models", *options)
     assert found.code == 0, found.err
-    name = model.name.removesuffix("_model")
-    return pd.read_csv(folder / "out" / "group" / "predicted" / f"{name}.tsv", sep="\t")
+    (model,) = models(folder)
+    return model
+
+
+def predictions(folder, model, code=0):
+    """Rows of the predictions of a model, once it is applied with this exit code."""
+    found = run("predict", model, folder / "out")
+    assert found.code == code, found.err
+    return pd.read_csv(folder / "out" / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv", sep="\t")
 
 
 def test_a_model_of_earlier_data_does_not_stay_where_none_can_be_made(tmp_path):
-    cohort(tmp_path)
-    assert group(tmp_path, "--targets", "score", "--save-models").code == 0
-    assert len(models(tmp_path)) == 1
+    save_model(cohort(tmp_path))
     noise = np.random.default_rng(0).permutation(SCORE)
     write_table(tmp_path / "bids" / "participants.tsv", participant_id=PEOPLE, score=noise)
     found = group(tmp_path, "--targets", "score", "--save-models")
@@ -86,9 +92,7 @@ def test_scans_that_were_cleaned_by_another_file_of_one_name_are_refused_and_oth
 def test_a_training_scan_is_known_whatever_the_order_of_parcels_and_who_had_no_target_is_none(tmp_path):
     score = SCORE.copy()
     score[:6] = np.nan
-    cohort(tmp_path / "one", score=score)
-    assert group(tmp_path / "one", "--targets", "score", "--save-models").code == 0
-    (model,) = models(tmp_path / "one")
+    model = save_model(cohort(tmp_path / "one", score=score))
     again = predictions(tmp_path / "one", model)
     known = dict(zip(PEOPLE, np.isfinite(score), strict=True))
     assert again.set_index("participant_id")["in_training"].to_dict() == known
@@ -104,10 +108,8 @@ def test_a_training_scan_is_known_whatever_the_order_of_parcels_and_who_had_no_t
             frame = pd.DataFrame(values, columns=names)[[names[place] for place in places]]
             frame.to_csv(folder / name.replace(".npy", ".tsv"), sep="\t", index=False)
         rows.assign(path=rows["path"].str.replace(".npy", ".tsv")).to_csv(folder / "named.tsv", sep="\t", index=False)
-    for folder in (tmp_path / "one", other):
-        options = ("--targets", "score", "--save-models", "--replace", "-d", f"list={folder / 'named.tsv'}")
-        assert group(folder, *options).code == 0
-    (model,) = models(tmp_path / "one")
+    for folder in (other, tmp_path / "one"):
+        model = save_model(folder, "--replace", "-d", f"list={folder / 'named.tsv'}")
     moved = predictions(other, model).set_index("participant_id")
     here = predictions(tmp_path / "one", model).set_index("participant_id")
     np.testing.assert_allclose(moved["prediction"], here["prediction"], rtol=1e-12)
@@ -146,9 +148,7 @@ def test_minutes_of_someone_with_a_session_of_unknown_length_are_not_known(tmp_p
 
 
 def test_who_is_gone_has_no_prediction_and_no_page_of_it(tmp_path):
-    cohort(tmp_path)
-    assert group(tmp_path, "--targets", "score", "--save-models").code == 0
-    (model,) = models(tmp_path)
+    model = save_model(cohort(tmp_path))
     predictions(tmp_path, model)
     (tmp_path / "out" / "sub-001_another-model.html").write_text("")
     pd.read_csv(tmp_path / "list.tsv", sep="\t").iloc[3:].to_csv(tmp_path / "list.tsv", sep="\t", index=False)

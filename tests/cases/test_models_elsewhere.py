@@ -13,8 +13,14 @@ from fcpower_bids.clinic.fit import load_model
 from fcpower_bids.core.probe import predict_from_arrays
 from fcpower_bids.workflows.group import complete_cohort, load_series_encoder, open_cohort
 from tests.cases.cohorts import QUICK, run, table, write_series, write_table
-from tests.cases.test_crossings import PEOPLE, PREDICT, SCORE, cohort, group, models, predictions
+from tests.cases.test_crossings import PEOPLE, PREDICT, SCORE, cohort, group, models, predictions, save_model
 from tests.command import parse_settings
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model of the score of forty people."""
+    return save_model(cohort(tmp_path_factory.mktemp("train")))
 
 
 def with_second_runs(folder, people=PEOPLE, volumes=120, **columns):
@@ -35,30 +41,23 @@ def with_second_runs(folder, people=PEOPLE, volumes=120, **columns):
 @pytest.mark.parametrize(("volumes", "limit"), [(120, ("--max-mean-fd", 0.3)), (60, ("--min-time", 200))])
 def test_a_run_that_was_left_out_is_no_training_scan(volumes, limit, tmp_path):
     with_second_runs(cohort(tmp_path), volumes=volumes, mean_fd=(0.1, 0.5))
-    assert group(tmp_path, "--targets", "score", "--save-models", *limit).code == 0
-    (model,) = models(tmp_path)
+    model = save_model(tmp_path, *limit)
     assert predictions(tmp_path, model)["in_training"].tolist() == [True] * len(PEOPLE)
     (tmp_path / "out" / "exclude.tsv").write_text("participant_id\trun\n" + "".join(f"{who}\t1\n" for who in PEOPLE))
-    assert run("predict", model, tmp_path / "out").code == 4, "what is rejected has a row, too"
-    rows = pd.read_csv(tmp_path / "out" / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv", sep="\t")
-    rows = rows.query("state == 'predicted'")
+    rows = predictions(tmp_path, model, code=4).query("state == 'predicted'")  # what is rejected has a row, too
     assert rows["scan"].str.contains("run-2").all()
     assert rows["in_training"].tolist() == [False] * len(PEOPLE)
 
 
 @pytest.mark.parametrize("kind", ["two runs", "two runs of two lengths", "one run cannot be used"])
-def test_the_runs_of_a_scan_are_predicted_as_one(kind, tmp_path):
+def test_the_runs_of_a_scan_are_predicted_as_one(kind, model, tmp_path):
     """As the model was fitted: from the correlations of the z-scored runs, put end to end."""
-    assert group(cohort(tmp_path / "train"), "--targets", "score", "--save-models").code == 0
-    (model,) = models(tmp_path / "train")
     with_second_runs(cohort(tmp_path / "new"), volumes=60 if "lengths" in kind else 120, mean_fd=(0.1, 0.3))
     assert group(tmp_path / "new", "--analyses", "check", quick=QUICK).code == 0
     if kind == "one run cannot be used":
         for path in (tmp_path / "new" / "out").rglob("*_run-2_*qc.tsv"):
             path.write_text(path.read_text().replace("0.3", "much"))
-    assert run("predict", model, tmp_path / "new" / "out").code == (4 if "cannot" in kind else 0)
-    name = model.name.removesuffix("_model")
-    rows = pd.read_csv(tmp_path / "new" / "out" / "group" / "predicted" / f"{name}.tsv", sep="\t")
+    rows = predictions(tmp_path / "new", model, code=4 if "cannot" in kind else 0)
     done = rows[rows["state"] == "predicted"].set_index("participant_id").loc[list(PEOPLE)]
     lost = rows[rows["state"] != "predicted"]
     assert lost["scan"].str.contains("run-2").tolist() == [True] * (len(PEOPLE) if "cannot" in kind else 0)
@@ -77,17 +76,14 @@ def test_the_runs_of_a_scan_are_predicted_as_one(kind, tmp_path):
 
 
 @pytest.mark.parametrize("others", [("rest", "nback"), ("nback", "nback"), ("rest", "rest")])
-def test_a_model_of_one_task_takes_runs_of_that_task_alone_where_there_are_any(others, tmp_path):
-    assert group(cohort(tmp_path / "train"), "--targets", "score", "--save-models").code == 0
-    (model,) = models(tmp_path / "train")
+def test_a_model_of_one_task_takes_runs_of_that_task_alone_where_there_are_any(others, model, tmp_path):
     with_second_runs(cohort(tmp_path / "new"), task=others)
     assert group(tmp_path / "new", "--task-id", *set(others), "--analyses", "check", quick=QUICK).code == 0
-    assert run("predict", model, tmp_path / "new" / "out").code == (4 if others == ("rest", "nback") else 0)
-    rows = table(tmp_path / "new" / "out" / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv")
+    rows = predictions(tmp_path / "new", model, code=4 if others == ("rest", "nback") else 0)
     done, refused = rows[rows["state"] == "predicted"], rows[rows["state"] == "refused"]
     assert len(done) == len(PEOPLE)
-    assert done["differences"].str.contains("task nback, the model's rest").all() == (others[0] == "nback")
-    assert done["minutes"].astype(float).unique().tolist() == [4.0 if others == ("rest", "nback") else 8.0]
+    assert done["differences"].astype(str).str.contains("task nback, the model's rest").all() == (others[0] == "nback")
+    assert done["minutes"].unique().tolist() == [4.0 if others == ("rest", "nback") else 8.0]
     assert refused["scan"].str.contains("task-nback").tolist() == [True] * len(refused)
 
 
@@ -104,14 +100,11 @@ def test_models_that_are_not_made_and_predictions_that_are_replaced_are_named(tm
     assert ["of another model is replaced" in text for text in texts] == [False, False, True, False, True]
 
 
-def test_parcels_without_names_are_those_of_the_model_only_where_they_are_as_many(tmp_path):
-    assert group(cohort(tmp_path / "six"), "--targets", "score", "--save-models").code == 0
-    (model,) = models(tmp_path / "six")
+def test_parcels_without_names_are_those_of_the_model_only_where_they_are_as_many(model, tmp_path):
     write_series(tmp_path / "nine", PEOPLE[:4], parcels=9)
     write_table(tmp_path / "nine" / "bids" / "participants.tsv", participant_id=PEOPLE[:4], score=SCORE[:4])
     assert group(tmp_path / "nine", quick=(*QUICK, "--analyses", "check")).code == 0
-    assert run("predict", model, tmp_path / "nine" / "out").code == 5
-    rows = table(tmp_path / "nine" / "out" / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv")
+    rows = predictions(tmp_path / "nine", model, code=5)
     assert rows["reason"].str.contains("9 parcels have no names, and those of the model were 6").all()
 
 
@@ -146,8 +139,7 @@ def test_a_value_that_means_missing_is_no_known_score(tmp_path):
     score[::4] = 0
     (tmp_path / "c.toml").write_text('missing_values = ["score=0"]\n')
     options = ("--targets", "score", "--config-file", tmp_path / "c.toml")
-    assert group(cohort(tmp_path / "old", score=score), *options, "--save-models").code == 0
-    (model,) = models(tmp_path / "old")
+    model = save_model(cohort(tmp_path / "old", score=score), *options)
     new = tmp_path / "new"
     write_series(new, PEOPLE[:12], volumes=120, seed=3, signal=lambda number: float(np.clip(SCORE[number], 0, 0.9)))
     write_table(new / "bids" / "participants.tsv", participant_id=PEOPLE[:12], score=score[:12])

@@ -240,13 +240,6 @@ def spoil(column: str, files) -> None:
     files.edit_table(lambda rows: rows.assign(**{column: rows[column].where(rows.index != 5, UNREAD[column])}))
 
 
-def turned(volume: BrainModelAxis, turn: np.ndarray, shape: tuple[int, ...]) -> BrainModelAxis:
-    """The same places in another array: its voxels and affine are those of a change of indices (4, 4)."""
-    voxels = volume.voxel @ turn[:3, :3].T + turn[:3, 3]
-    affine = volume.affine @ np.linalg.inv(turn)
-    return BrainModelAxis(volume.name, np.rint(voxels).astype(int), volume.vertex, affine, shape, {})
-
-
 STORED = {
     "right to left": (np.array([[-1, 0, 0, 5], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]]), (6, 5, 4), 0),
     "another order of axes": (np.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]]), (5, 6, 4), 0),
@@ -269,12 +262,15 @@ def grayordinate_scan(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", STORED)
 def test_volumes_of_grayordinates_are_compared_by_their_places(kind, grayordinate_scan, tmp_path):
+    """The voxels and the affine of the other array are those of a change of indices (4, 4)."""
     folder, straight = grayordinate_scan
     turn, shape, code = STORED[kind]
     labels = labels_of(5)
     axis = grayordinates()
     *cortex, (_, _, volume) = axis.iter_structures()
-    other = cortex[0][2] + cortex[1][2] + turned(volume, turn, shape)
+    voxels, affine = volume.voxel @ turn[:3, :3].T + turn[:3, 3], volume.affine @ np.linalg.inv(turn)
+    turned = BrainModelAxis(volume.name, np.rint(voxels).astype(int), volume.vertex, affine, shape, {})
+    other = cortex[0][2] + cortex[1][2] + turned
     image = nibabel.load(straight)
     own = nibabel.Cifti2Image(labels[None].astype(np.float32), header=(image.header.get_axis(0), other))
     (tmp_path / "two").mkdir()

@@ -17,9 +17,8 @@ from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.notebook import load_cohort
 from fcpower_bids.outputs.tables import read_table
 from tests.cases.cohorts import PEOPLE, group, index_rows, read, run, write_series, write_table
+from tests.cases.test_people import AGES
 from tests.running import PLAIN
-
-AGES = np.round(np.random.default_rng(1).uniform(20, 60, len(PEOPLE)), 1)
 
 
 def page_of(folder):

@@ -41,21 +41,6 @@ def example(shared):
     return read_example(shared / "golden" / "cbig_krr")
 
 
-@pytest.fixture(params=(1, 2, 3))
-def seed(request):
-    return request.param
-
-
-@pytest.fixture
-def reference(shared, seed):
-    return shared / "golden" / "cbig_krr" / "reference_output" / str(seed)
-
-
-@pytest.fixture
-def folds(example, seed):
-    return cbig_folds(example.subjects, n_folds=5, n_inner=5, seeds=[seed])
-
-
 def residuals(example, train):
     """With the covariates of the other people centred by their own mean, as CBIG did before mid-2022."""
     x = np.array(example.covariates, dtype=float)
@@ -70,24 +55,17 @@ def test_penalties_of_the_preset_are_cbigs(example, shared):
     assert PRESETS["cbig"].selection == "mean_" + str(setup["metric"]).lower()
 
 
-def test_kernel(example, reference):
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_kernel_splits_residuals_inner_losses_penalties_and_metrics(example, shared, seed):
+    reference = shared / "golden" / "cbig_krr" / "reference_output" / str(seed)
     np.testing.assert_allclose(example.kernel, loadmat(reference / "FSM" / "FSM_corr.mat")["FSM"], rtol=0, atol=1e-12)
-
-
-def test_splits_are_exact(folds, reference):
-    expected = loadmat(reference / "no_relative_5_fold_sub_list.mat", squeeze_me=True)["sub_fold"]
-    assert len(folds) == len(expected) == 5
-    for fold, theirs in zip(folds, expected, strict=True):
+    folds = cbig_folds(example.subjects, n_folds=5, n_inner=5, seeds=[seed])
+    splits = loadmat(reference / "no_relative_5_fold_sub_list.mat", squeeze_me=True)["sub_fold"]
+    assert len(folds) == len(splits) == 5
+    for number, (fold, theirs) in enumerate(zip(folds, splits, strict=True), start=1):
         np.testing.assert_array_equal(fold.test, np.flatnonzero(theirs["fold_index"]))
-
-
-def test_residuals(example, folds, reference, seed):
-    for number, fold in enumerate(folds, start=1):
-        theirs = loadmat(reference / "y" / f"fold_{number}" / f"y_regress_CO_{seed}.mat")["y_resid"]
-        np.testing.assert_allclose(residuals(example, fold.train), theirs, rtol=0, atol=1e-12)
-
-
-def test_inner_losses_penalties_and_metrics(example, folds, reference, seed):
+        left = loadmat(reference / "y" / f"fold_{number}" / f"y_regress_CO_{seed}.mat")["y_resid"]
+        np.testing.assert_allclose(residuals(example, fold.train), left, rtol=0, atol=1e-12)
     solver = KernelRidge(example.kernel, example.penalties)
     result = nested_cv(solver, lambda train: residuals(example, train), folds, selection="mean_predictive_cod")
     for number, scores in enumerate(result.inner_scores, start=1):

@@ -12,18 +12,8 @@ from sklearn.model_selection import LeaveOneOut, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from fcpower_bids.core.folds import (
-    check_folds,
-    leave_one_site_out,
-    replicated_folds,
-)
-from fcpower_bids.core.targets import (
-    composite_target,
-    fit_composite,
-    permuted_rows,
-    predict_known,
-    residual_target,
-)
+from fcpower_bids.core.folds import check_folds, leave_one_site_out, replicated_folds
+from fcpower_bids.core.targets import composite_target, fit_composite, permuted_rows, predict_known, residual_target
 
 quick = settings(max_examples=40, deadline=None, derandomize=True)
 
@@ -154,24 +144,20 @@ def test_permutations_within_sites_leave_everyone_at_their_site():
     np.testing.assert_array_equal(permuted_rows(9, 3, 2), permuted_rows(9, 3, 2, sites=np.zeros(9)))
 
 
-def guess_by_sklearn(known, values, train):
-    """A line within the range of the training rows, drawn to the mean by the slope on rows that are left out."""
-    inside = known.clip(known[train].min(axis=0), known[train].max(axis=0))
-    left_out = cross_val_predict(LinearRegression(), inside[train], values[train, 0], cv=LeaveOneOut())
-    slope, mean = np.clip(np.polyfit(left_out, values[train, 0], 1)[0], 0, 1), values[train].mean()
-    return mean + slope * (LinearRegression().fit(inside[train], values[train]).predict(inside) - mean)
-
-
 @pytest.mark.parametrize(("strength", "far"), [(0.0, 0.0), (0.2, 0.0), (0.5, 0.0), (2.0, 0.0), (1.0, 50.0)])
 def test_known_columns_predict_as_leaving_each_row_out_says(strength, far):
-    """And who is far from the training people is not extrapolated to."""
+    """By a line within the range of the training rows, drawn to the mean by the slope on rows that are left out."""
     rng = np.random.default_rng(3)
     columns, train = rng.standard_normal((35, 3)), np.arange(25)
     columns[30, 0] += far
     values = strength * columns[:, :1].clip(-3, 3) + rng.standard_normal((35, 1))
-    expected, found = guess_by_sklearn(columns, values, train), predict_known(values, columns, train)
+    inside = columns.clip(columns[train].min(axis=0), columns[train].max(axis=0))
+    left_out = cross_val_predict(LinearRegression(), inside[train], values[train, 0], cv=LeaveOneOut())
+    slope, mean = np.clip(np.polyfit(left_out, values[train, 0], 1)[0], 0, 1), values[train].mean()
+    expected = mean + slope * (LinearRegression().fit(inside[train], values[train]).predict(inside) - mean)
+    found = predict_known(values, columns, train)
     np.testing.assert_allclose(found, expected)
-    assert abs(found[30, 0]) < 4
+    assert abs(found[30, 0]) < 4, "who is far from the training people is not extrapolated to"
     twice = np.hstack([columns, columns[:, :1]])
     np.testing.assert_allclose(predict_known(values, twice, train), expected, err_msg="collinear columns count once")
 

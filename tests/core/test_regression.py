@@ -14,12 +14,7 @@ from fcpower_bids.core.kernels import correlation_kernel
 from fcpower_bids.core.krr import KernelRidge
 from fcpower_bids.core.nested import nested_cv
 from fcpower_bids.core.probe import PRIMAL_WIDTH, LinearProbe, predict_from_arrays, ridge_model_arrays
-from fcpower_bids.core.targets import (
-    composite_target,
-    fixed_target,
-    join_targets,
-    residual_target,
-)
+from fcpower_bids.core.targets import composite_target, fixed_target, join_targets, residual_target
 from fcpower_bids.resources import MEGA, memory_limit
 from tests.referee import linear, nested
 
@@ -62,18 +57,12 @@ def cohorts(draw):
 
 @quick
 @given(cohorts(), st.sampled_from(SELECTIONS), st.booleans())
-def test_missing_targets_equal_brute_force(cohort, selection, intercept):
-    _, features, y, folds = cohort
-    assert_equals_brute_force(correlation_kernel(features), y, folds, selection, intercept=intercept)
-
-
-@quick
-@given(cohorts(), st.sampled_from(SELECTIONS))
-def test_composites_and_covariates_equal_brute_force(cohort, selection):
+def test_missing_targets_and_composites_with_covariates_equal_brute_force(cohort, selection, intercept):
     rng, features, y, folds = cohort
     covariates = np.column_stack([rng.standard_normal(len(y)), rng.integers(0, 2, len(y))])
     build = residual_target(join_targets([composite_target(y + 0.1), fixed_target(y[:, :2])]), covariates)
-    assert_equals_brute_force(correlation_kernel(features), build, folds, selection)
+    for targets in (y, build):
+        assert_equals_brute_force(correlation_kernel(features), targets, folds, selection, intercept)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

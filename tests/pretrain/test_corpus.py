@@ -36,14 +36,10 @@ def packed_table(folder) -> pd.DataFrame:
     return pd.read_csv(folder / "out" / "corpus" / "recordings.tsv", sep="\t", index_col="id")
 
 
-def packed_series(folder) -> dict[str, np.ndarray]:
-    """Series of every recording, read from the files of the pack with nothing of the program."""
-    series = np.load(folder / "out" / "corpus" / "series.npy").astype(float)
-    return {name: series[row["offset"] : row["offset"] + row["T"]] for name, row in packed_table(folder).iterrows()}
-
-
 def test_packed_series_are_the_written_tables_and_the_teacher_is_theirs(tmp_path, tables):
-    packed = packed_series(tmp_path)
+    """The files of the pack are read with nothing of the program."""
+    series, places = np.load(tmp_path / "out" / "corpus" / "series.npy").astype(float), packed_table(tmp_path)
+    packed = {name: series[row["offset"] : row["offset"] + row["T"]] for name, row in places.iterrows()}
     assert packed.keys() == tables.keys()
     for name, path in tables.items():
         table = pd.read_csv(path, sep="\t").to_numpy()
@@ -51,7 +47,7 @@ def test_packed_series_are_the_written_tables_and_the_teacher_is_theirs(tmp_path
         np.testing.assert_allclose(packed[name], z, rtol=2**-10, atol=1e-6)
     vectors = np.load(tmp_path / "out" / "corpus" / "teacher.npy")
     kernel = load_file(tmp_path / "out" / "corpus" / "teacher_kernel.safetensors")["kernel"]
-    positions = packed_table(tmp_path)["position"]
+    positions = places["position"]
     edges = {name: power_edges(np.corrcoef(series.T), 0.35) for name, series in packed.items()}
     for name in tables:
         assert np.corrcoef(edges[name], vectors[positions[name]])[0, 1] > 0.9999

@@ -17,15 +17,7 @@ from fcpower_bids.encoders.checkpoints import find_in_training
 from fcpower_bids.encoders.fbert import FBert, FBertConfig
 from fcpower_bids.outputs.tables import read_series
 from fcpower_bids.pretrain.corpus import open_pack
-from fcpower_bids.pretrain.judgement import (
-    CONFIRM,
-    REPEATS,
-    SELECT,
-    TRAIN,
-    HeldOut,
-    choose_checkpoint,
-    split_families,
-)
+from fcpower_bids.pretrain.judgement import CONFIRM, REPEATS, SELECT, TRAIN, HeldOut, choose_checkpoint, split_families
 from tests.command import main
 from tests.pretrain.conftest import made_recordings
 from tests.pretrain.outputs import plant_outputs, read_log, run_pretrain
@@ -153,16 +145,6 @@ def run(folder):
     return folder / "out"
 
 
-def embeddings(folder, encoder) -> tuple[np.ndarray, list[str], list[str]]:
-    rows = []
-    for path in sorted((folder / "other").rglob("*_timeseries.npy")):
-        series, names = read_series(path)
-        label, session = re.search(r"sub-(\d+)_ses-(\d)", path.name).groups()
-        vector = encoder.embed([series], names, np.nan)[0]
-        rows.append((vector.astype(float), f"sub-{label}", session))
-    return np.array([row[0] for row in rows]), [row[1] for row in rows], [row[2] for row in rows]
-
-
 def probe_of(features, target, names) -> float:
     """Nested cross-validation by scikit-learn; the inner folds are scaled as the outer training people."""
     folds = replicated_folds(len(features), 10, 5, REPEATS, families=names)
@@ -194,13 +176,17 @@ def test_its_scores_are_those_of_scikit_learn(folder, run):
     target = pd.read_csv(folder / "people" / "participants.tsv", sep="\t")["score"].to_numpy()
     encoder = load_encoder("fbert", run / "encoder" / "model")
     row = log.loc[encoder.card.step]
-    vectors, people, sessions = embeddings(folder, encoder)
+    rows = []
+    for path in sorted((folder / "other").rglob("*_timeseries.npy")):
+        (series, parcels), found = read_series(path), re.search(r"(sub-\d+)_ses-(\d)", path.name)
+        rows.append((encoder.embed([series], parcels, np.nan)[0].astype(float), *found.groups()))
+    vectors, people, sessions = map(np.array, zip(*rows, strict=True))
     names = np.unique(people)
-    features = np.array([vectors[np.array(people) == name].mean(axis=0) for name in names])
+    features = np.array([vectors[people == name].mean(axis=0) for name in names])
     assert row["probe"] == pytest.approx(probe_of(features, target, names), abs=1e-4)
     half = split_families(names, 1.0, 0) == SELECT
     assert row["select"] == pytest.approx(probe_of(features[half], target[half], names[half]), abs=1e-4)
-    one, other = (vectors[np.array(sessions) == session] for session in "01")
+    one, other = (vectors[sessions == session] for session in "01")
     similar = np.corrcoef(one, other)[:PEOPLE, PEOPLE:]
     found = np.mean([(similar.argmax(axis) == np.arange(PEOPLE)).mean() for axis in (0, 1)])
     assert row["probe_identification"] == pytest.approx(found)

@@ -144,17 +144,14 @@ def test_cholesky_agrees_with_scipy(golden):
 
 
 # --- Single edges -----------------------------------------------------------------------------------------------------
-def test_fisher_z_is_arctanh_with_a_zero_diagonal():
+def test_fisher_z_is_arctanh_with_a_zero_diagonal_and_perfect_correlations_are_named():
     matrix = np.array([[1, 0.5, -0.2], [0.5, 1, 0], [-0.2, 0, 1]])
     expected = 0.5 * np.log((1 + matrix - np.eye(3)) / (1 - matrix + np.eye(3)))
     np.testing.assert_allclose(make("fisher_z").transform([matrix])[0], expected, atol=1e-15)
     assert make("fisher_z").entities == (("stat", "pearsoncorrelation"), ("desc", "fisherz"))
-
-
-def test_perfect_correlations_are_named_even_behind_a_missing_parcel():
     matrix = np.eye(4)
     matrix[2, 3] = matrix[3, 2] = -1.0
-    matrix[0] = matrix[:, 0] = np.nan
+    matrix[0] = matrix[:, 0] = np.nan  # behind a missing parcel
     assert refused_parcels(make("fisher_z"), matrix, "perfectly") == (2, 3)
 
 

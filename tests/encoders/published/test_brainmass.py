@@ -46,13 +46,6 @@ def state():
     return random_state(published_shapes(24, 2) | head)
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory, state):
-    path = tmp_path_factory.mktemp("brainmass") / "best_model.pth"
-    torch.save({"online_network_state_dict": state, "target_network_state_dict": state}, path)
-    return path
-
-
 def slow_embedding(state, x):
     w = doubles(state)
     for i in range(2):
@@ -92,7 +85,9 @@ def test_undefined_correlations_are_zero():
 
 
 @pytest.mark.parametrize("protocol", ["own", "paper"])
-def test_embedding_equals_the_slow_reference_whatever_the_order_of_columns(path, state, protocol):
+def test_embedding_equals_the_slow_reference_whatever_the_order_of_columns(tmp_path, state, protocol):
+    path = tmp_path / "best_model.pth"
+    torch.save({"online_network_state_dict": state, "target_network_state_dict": state}, path)
     series = noise(150, 100)
     expected = slow_embedding(state, shrunk_correlation(series))
     encoder = BrainMassEncoder.load(path, protocol=protocol, size=SIZE, parcel_names=NAMES)

@@ -66,18 +66,13 @@ def load(files, protocol="own", **options):
     return BrainJEPAEncoder.load(files / "jepa.pth.tar", protocol=protocol, size=SIZE, **options)
 
 
-def slow_embedding(state, gradients, x):
-    """x (450, 160), already standardised."""
-    w = doubles(state)
+def test_embedding_equals_the_slow_reference_whatever_the_order_of_columns(files, state):
+    series, w = noise(160, 450), doubles(state)
+    gradients = np.loadtxt(files / "gradient_mapping_450.csv", delimiter=",")
     space = gradients @ w["pos_embed_proj.predictor_pos_embed_proj.weight"].T
     space = space + w["pos_embed_proj.predictor_pos_embed_proj.bias"]
-    return slow_patches(w, w["patch_embed.proj.weight"][:, 0, 0], space, x, 10, 10)
-
-
-def test_embedding_equals_the_slow_reference_whatever_the_order_of_columns(files, state):
-    series = noise(160, 450)
-    gradients = np.loadtxt(files / "gradient_mapping_450.csv", delimiter=",")
-    expected = slow_embedding(state, gradients, ((series - series.mean()) / series.std(ddof=1)).T)
+    x = ((series - series.mean()) / series.std(ddof=1)).T
+    expected = slow_patches(w, w["patch_embed.proj.weight"][:, 0, 0], space, x, 10, 10)
     assert_embeds(load(files, parcel_names=NAMES), series, NAMES, 2.0, expected)
 
 
