@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.analyses.curves import cross_validate_smaller, shrink_folds
 from fcpower_bids.analyses.evaluate import cross_validate, make_solver
-from fcpower_bids.analyses.features import AveragedEdges, PowerFamily, similarity
+from fcpower_bids.analyses.features import (
+    AveragedEdges,
+    PowerFamily,
+    similarity,
+)
 from fcpower_bids.analyses.study import open_study
 from fcpower_bids.core.connectome import pearson_connectivity, spectral_power
 from fcpower_bids.core.differences import corrected_resampled_t

@@ -133,7 +133,10 @@ def test_what_killed_processes_left_is_swept_by_the_next_run(exact_run, outputs,
     assert not crash.exists()
 
 
-@pytest.mark.parametrize("words", [("--help",), ("{bids}", "{out}", "participant", "--dry-run", "--atlas", "builtin")])
+@pytest.mark.parametrize(
+    "words",
+    [("--help",), ("{bids}", "{out}", "participant", "--dry-run", "--atlas", "builtin")],
+)
 def test_a_reader_that_has_ended_is_no_internal_error(words, exact_demo, tmp_path):
     given = [word.format(bids=exact_demo[0], out=tmp_path / "out") for word in words]
     command = [sys.executable, "-m", "fcpower_bids", *given]

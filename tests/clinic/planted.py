@@ -8,7 +8,10 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.core.series import z_score
-from fcpower_bids.outputs.tables import read_table, write_table
+from fcpower_bids.outputs.tables import (
+    read_table,
+    write_table,
+)
 from tests.command import main
 from tests.planting.participant_outputs import ATLAS, P, add_output
 

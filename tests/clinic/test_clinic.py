@@ -14,7 +14,14 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from fcpower_bids.clinic.fit import conformal_radius, fit_final_model, judge_skill, load_model, model_path, save_model
+from fcpower_bids.clinic.fit import (
+    conformal_radius,
+    fit_final_model,
+    judge_skill,
+    load_model,
+    model_path,
+    save_model,
+)
 from fcpower_bids.clinic.page import answer_person, fitting, say_added
 from fcpower_bids.clinic.predict import apply_model
 from fcpower_bids.cohort.inclusion import Quality

@@ -25,7 +25,13 @@ from fcpower_bids.core.connectome import (
     spectral_power,
     spectrum_summary,
 )
-from fcpower_bids.core.edges import edge_count, rebuild_matrix, rounding_step, vectorise_edges, without_rounding
+from fcpower_bids.core.edges import (
+    edge_count,
+    rebuild_matrix,
+    rounding_step,
+    vectorise_edges,
+    without_rounding,
+)
 
 
 def draw_series(n_parcels=6, n_volumes=40, seed=0):

@@ -7,8 +7,17 @@ import pytest
 from scipy import stats
 from scipy.signal import lfilter
 
-from fcpower_bids.core.data_checks import aligned_correlation, group_share, repeated_extremes
-from fcpower_bids.core.plausibility import find_copies, find_stray, gain_step, times_of_cosines
+from fcpower_bids.core.data_checks import (
+    aligned_correlation,
+    group_share,
+    repeated_extremes,
+)
+from fcpower_bids.core.plausibility import (
+    find_copies,
+    find_stray,
+    gain_step,
+    times_of_cosines,
+)
 
 
 def test_the_correlation_by_hand():

@@ -14,7 +14,12 @@ from fcpower_bids.core.kernels import correlation_kernel
 from fcpower_bids.core.krr import KernelRidge
 from fcpower_bids.core.nested import nested_cv
 from fcpower_bids.core.probe import PRIMAL_WIDTH, LinearProbe, predict_from_arrays, ridge_model_arrays
-from fcpower_bids.core.targets import composite_target, fixed_target, join_targets, residual_target
+from fcpower_bids.core.targets import (
+    composite_target,
+    fixed_target,
+    join_targets,
+    residual_target,
+)
 from fcpower_bids.resources import MEGA, memory_limit
 from tests.referee import linear, nested
 

@@ -20,7 +20,11 @@ from fcpower_bids.core.differences import (
     sign_flip_p_value,
     subject_bootstrap,
 )
-from fcpower_bids.core.identification import disattenuated_ceiling, identify, permutation_null
+from fcpower_bids.core.identification import (
+    disattenuated_ceiling,
+    identify,
+    permutation_null,
+)
 from fcpower_bids.core.scores import (
     BINARY_SCORES,
     CONTINUOUS_SCORES,

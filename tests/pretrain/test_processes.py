@@ -19,7 +19,13 @@ from fcpower_bids.pretrain.engine import LOSSES, PretrainConfig, Processes, layo
 from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.pretrain.train import _Run, train
 from tests.pretrain.conftest import as_sources, made_recordings
-from tests.pretrain.outputs import in_child, plant_outputs, pretrain, read_log, run_pretrain
+from tests.pretrain.outputs import (
+    in_child,
+    plant_outputs,
+    pretrain,
+    read_log,
+    run_pretrain,
+)
 from tests.pretrain.test_training import assert_same, config, gradients, single, weights
 
 SRUN = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NUM_NODES": "2", "SLURM_PROCID": "0"}

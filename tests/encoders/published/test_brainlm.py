@@ -9,9 +9,20 @@ import pandas as pd
 import pytest
 from safetensors.torch import load_file, save_file
 
-from fcpower_bids.encoders.published.masked import BrainLMEncoder, BrainLMSize, CohortStatistics
+from fcpower_bids.encoders.published.masked import (
+    BrainLMEncoder,
+    BrainLMSize,
+    CohortStatistics,
+)
 from fcpower_bids.errors import UsageError
-from tests.encoders.published.references import doubles, noise, random_state, slow_block, slow_norm, with_bias
+from tests.encoders.published.references import (
+    doubles,
+    noise,
+    random_state,
+    slow_block,
+    slow_norm,
+    with_bias,
+)
 
 SIZE = BrainLMSize(d=8, layers=2, heads=2, ff=12, patch=16, side=432)
 NAMES = [f"parcel{label:03d}" for label in range(1, 425)]
