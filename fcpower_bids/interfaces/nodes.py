@@ -110,6 +110,9 @@ class Step(SimpleInterface):
         self.error = None
         try:
             self.work(Path(runtime.cwd))
+            for made in self._results.values():
+                if isinstance(made, list) and len(set(map(str, made))) < len(made):
+                    raise UsageError("Two inputs have one name, and so have their outputs: rename one of them.")
         except BaseException as error:
             self.error = error
             raise

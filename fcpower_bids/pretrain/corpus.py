@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -214,9 +215,12 @@ def append(path: Path, parts: Sequence[NDArray[Any]], there: int) -> None:
         with path.open("r+b" if path.is_file() else "wb") as file:
             file.seek(header.tell() + there * parts[0][0].nbytes)
             file.writelines(part.tobytes() for part in parts)
-            file.truncate()
+            end = file.tell()
+            file.flush()
+            os.fsync(file.fileno())
             file.seek(0)
             file.write(header.getvalue())
+            file.truncate(end)  # never shorter than the header says, whenever the run is killed
         flush_file(path)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error  # that of a full disk names no file
@@ -280,7 +284,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
     if not isinstance(facts, dict):
         raise ValueError(f"{FACTS} holds no object")
     if facts.get("format") != FORMAT:
-        raise ValueError(f"{FACTS} is of another format than {FORMAT}")
+        raise ValueError(f"{FACTS} is of format {facts.get('format')}, and this version writes format {FORMAT}")
     if facts.get(PROOF) != digest_facts(facts, PROOF):
         raise ValueError(f"{FACTS} is not as it was written: its checksum differs")
     return facts

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.connectome import ParcelError, standardise
 from fcpower_bids.encoders.checkpoints import digest_facts
-from fcpower_bids.errors import DatasetError, RecordingError, UsageError
+from fcpower_bids.errors import DatasetError, RecordingError, Unfit, UsageError
 from fcpower_bids.parallel import begin_worker
 from fcpower_bids.pretrain import corpus as stored
 from fcpower_bids.pretrain.corpus import (
@@ -77,6 +77,8 @@ def prepare(source: Source, alpha: float, known: str | None = None) -> Prepared:
     except ParcelError as error:
         named = ", ".join(str(names[i]) for i in error.parcels[:10])
         return Prepared(metadata, f"missing or constant parcels: {named}")
+    except Unfit:
+        return Prepared(metadata, "all its edges are alike")
     arrays = (z, vector.astype(np.float32))
     row = {"sha256": sha256, "stored": stored.digest_stored(*arrays), "TR": time, "T": len(z), "rank": rank}
     return Prepared(metadata, row=row, arrays=arrays)

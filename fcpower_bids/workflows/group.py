@@ -307,7 +307,7 @@ def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
     notes = [f"Embeddings of {len(several)} scans are means over their runs; --encoder reads these as one sequence."]
     given = settings.method.encoder_weights is not None or settings.method.encoder == "random-init"
     of_sites = "" not in output_folders(settings, settings.output_dir)  # whose embeddings may be by other weights
-    wanted = "learning_curves" in asked or (given and (of_sites or len(several) > 0))
+    wanted = given and ("learning_curves" in asked or of_sites or len(several) > 0)
     if label in cohort.embeddings and own_atlas and wanted:
         embed, apart = load_series_encoder(cohort.all_parcels or cohort.parcels, settings, facts[label]), 0
         encoders = {label: embed} if "learning_curves" in asked else {}

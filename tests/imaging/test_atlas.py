@@ -148,6 +148,7 @@ def test_the_client_fetches_into_a_scratch_folder_and_what_is_whole_is_kept(monk
     assert listed == "".join(["file\tsha256\tbytes\n", *rows])
     assert load_atlas(spec, SPACE) == atlas, "the second time nothing is fetched"
     assert prefetch_atlases([spec], [SPACE], folder) == table
+    assert contents(folder)["checksums.tsv"].decode() == listed
     assert load_atlas(spec, SPACE, [folder]).image == folder / image
 
 

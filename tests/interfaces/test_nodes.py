@@ -151,6 +151,22 @@ def test_connectivity_and_power_take_plain_arrays_and_tables(tmp_path, monkeypat
     np.testing.assert_allclose(load_bundle(powered)[0]["matrix"], (vectors * values**0.35) @ vectors.T, atol=1e-10)
 
 
+@pytest.mark.parametrize("names", ["a/series.npy b/series.npy", "a/one.run1.npy b/one.run2.npy", "a/one.npy b/two.npy"])
+def test_inputs_of_one_name_are_refused(names, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    series = np.random.default_rng(0).standard_normal((2, 50, 4))
+    for folder, values, name in zip("ab", series, names.split(), strict=True):
+        (tmp_path / folder).mkdir()
+        np.save(tmp_path / name, values)
+    node = Connectivity(series=[str(tmp_path / name) for name in names.split()])
+    if "two" not in names:
+        with pytest.raises(UsageError, match="Two inputs have one name"):
+            node.run()
+        return
+    for path, values in zip(node.run().outputs.connectivity, series, strict=True):
+        np.testing.assert_allclose(np.load(path)["matrix"], np.corrcoef(values.T))
+
+
 def test_a_cleaning_passes_unchanged(tmp_path):
     cleaning = make_cleaning(excluded="Too short.", notes=("A note.",), design_names=("x", "y"))
     found, choices = load_cleaning(save_cleaning(tmp_path / "x.npz", cleaning, {"high_pass": 0.01}))
