@@ -155,7 +155,10 @@ def describe_nothing_left(rows: Sequence[Exclusion], *folders: Path) -> str:
     """Say that no recording takes part, and why the last does not."""
     where = " and ".join(map(str, folders))
     if not rows:
-        return f"{where} has no FC files (*{FC_END}.*). Run the participant level with this output folder first."
+        remedy = "Run the participant level with this output folder first"
+        if any((folder / "group").is_dir() for folder in folders):
+            remedy += ", or name the output folders of its sites"
+        return f"{where} has no FC files (*{FC_END}.*). {remedy}."
     example = f", such as '{rows[-1].participant_id}: {rows[-1].reason}'"
     return (
         f"No recording of {where} is left after {len(rows)} exclusions{example}. Relax the limits or the selection, or "

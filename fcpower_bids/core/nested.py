@@ -174,7 +174,11 @@ def _go_on(
             if not some:
                 break
             penalty = decades(regression.unit, (decade,))
-            for i, (reached, more) in zip(some, evaluate(penalty, some), strict=True):
+            try:
+                tried = evaluate(penalty, some)
+            except Unfit:  # the kernel cannot be inverted so far out
+                break
+            for i, (reached, more) in zip(some, tried, strict=True):
                 going[i] &= reached > scores[i] + GAIN
                 scores[i, going[i]], chosen[i, going[i]] = reached[going[i]], penalty[0]
                 yield i, going[i], more

@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 from fcpower_bids.core.folds import Fold, leave_one_site_out, replicated_folds
 from fcpower_bids.core.kernels import correlation_kernel
-from fcpower_bids.core.krr import KernelRidge
+from fcpower_bids.core.krr import DECADES, KernelRidge, decades
 from fcpower_bids.core.nested import nested_cv
 from fcpower_bids.core.probe import PRIMAL_WIDTH, LinearProbe, predict_from_arrays, ridge_model_arrays
 from fcpower_bids.core.targets import (
@@ -20,6 +20,7 @@ from fcpower_bids.core.targets import (
     join_targets,
     residual_target,
 )
+from fcpower_bids.errors import Unfit
 from fcpower_bids.resources import MEGA, memory_limit
 from tests.referee import linear, nested
 
@@ -158,6 +159,26 @@ def test_one_penalty_after_the_other_gives_the_same_to_the_last_bit(intercept):
         for name in ("chosen", "inner_scores", "at_edge"):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
         np.testing.assert_array_equal(np.concatenate(one.predicted), np.concatenate(other.predicted))
+
+
+@pytest.mark.parametrize("last", [-5, -4, -3])
+def test_the_search_ends_at_the_penalty_before_that_for_which_the_kernel_is_singular(last, monkeypatch):
+    rng = np.random.default_rng(3)
+    features = rng.standard_normal((40, 90))
+    kernel, folds = features @ features.T / 90, replicated_folds(40, 4, 3, 1)
+    grid, y = decades(1.0, DECADES), features[:, :10].sum(axis=1)
+    whole, at = nested_cv(KernelRidge(kernel, grid, unit=1.0), y, folds), KernelRidge.at
+    limit = decades(1.0, (last,))[0]
+
+    def singular(self, penalties):
+        if (penalties < limit * 0.99).any():
+            raise Unfit("The smallest penalty is too small for this kernel; remove it from the grid.")
+        return at(self, penalties)
+
+    monkeypatch.setattr(KernelRidge, "at", singular)
+    least = nested_cv(KernelRidge(kernel, grid, unit=1.0), y, folds)
+    np.testing.assert_array_equal(least.chosen, np.maximum(whole.chosen, limit))
+    assert whole.chosen.min() < grid.min()
 
 
 @pytest.fixture
