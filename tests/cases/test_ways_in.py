@@ -51,6 +51,19 @@ def test_an_id_that_became_a_number_with_decimals_is_that_number(form, people):
     assert sorted(read(people, "scans")["participant_id"]) == sorted(f"sub-{int(person[4:])}" for person in PEOPLE)
 
 
+@pytest.mark.parametrize("form", ["10.{}", "S1.{}", "{}.5"])
+def test_ids_with_points_are_those_of_a_table_with_the_same(form, people):
+    ids = [form.format(number + 10) for number in range(len(PEOPLE))]
+    rows = pd.read_csv(people / "list.tsv", sep="\t", dtype=str)
+    for name in rows["path"]:
+        (people / name).rename(people / name.removeprefix("sub-"))
+    rows = rows.assign(participant_id=ids, path=rows["path"].str.removeprefix("sub-"))
+    rows.to_csv(people / "list.tsv", sep="\t", index=False)
+    write_table(people / "bids" / "participants.tsv", participant_id=ids, age=AGES)
+    assert group(people, *PREDICT, "--targets", "age") == 0
+    assert list(observed(people, "age").values()) == pytest.approx(AGES)
+
+
 @pytest.mark.parametrize("kind", ["a header without a name", "a column of counts", "a column of times"])
 def test_a_column_that_counts_the_volumes_is_no_parcel(kind, people, capsys):
     rows = pd.read_csv(people / "list.tsv", sep="\t", dtype=str)
@@ -162,6 +175,22 @@ def test_a_value_of_a_later_session_that_changed_is_seen(kind, tmp_path):
     assert tables[0] == tables[1] != tables[2]
 
 
+@pytest.mark.parametrize("values", [np.full(30, 7.0), np.full(30, np.nan), ["x", "y", "z"] * 10])
+def test_a_default_target_that_says_nothing_at_the_scans_that_are_used_costs_itself_alone(values, tmp_path):
+    def draw(row, place):
+        series = np.random.default_rng([row, place]).normal(size=(100, 6))
+        series[:, 5] *= place > 0
+        return series
+
+    write_series(tmp_path, sessions=("1", "2"), draw=draw)
+    rows = {"participant_id": [*PEOPLE, *PEOPLE], "session_id": ["1"] * 30 + ["2"] * 30}
+    dose = [*np.arange(30.0), *values]
+    write_table(tmp_path / "bids" / "phenotype" / "ages.tsv", **rows, age=[*AGES, *AGES + 3], dose=dose)
+    asked = ("--encoder", "random-init", "--representations", "embedding")
+    assert group(tmp_path, *PREDICT[:2], *asked) == 4
+    assert observed(tmp_path, "age") == pytest.approx(dict(zip(PEOPLE, AGES + 3, strict=True)))
+
+
 # --- Models ---------------------------------------------------------------------------------------------------------
 
 
@@ -260,6 +289,19 @@ def test_who_is_skipped_has_a_row_with_the_reason_at_both_levels(tmp_path):
     assert told.code == 0, told.err
     excluded = table(tmp_path / "out" / "group" / "excluded.tsv").query("participant_id == 'sub-02'")
     assert excluded["reason"].str.contains("no preprocessed BOLD series").any()
+
+
+def test_who_takes_part_by_one_task_is_not_left_out_for_lacking_another(tmp_path):
+    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=3, sessions=1, volumes=80))
+    for path in sorted((tmp_path / "in" / "derivatives").rglob("sub-01_*task-rest_*")):
+        shutil.copy(path, path.with_name(path.name.replace("task-rest", "task-nback")))
+    everyone = ("--participant-label", "01", "02", "03")
+    for task in ("rest", "nback"):
+        assert run_app(tmp_path / "in", tmp_path / "out", *ATLAS, *PLAIN, *everyone, "--task-id", task).code == 0
+    told = run(tmp_path / "in", tmp_path / "out", "group", *CHECK, "--task-id", "rest", "--min-time", 0, "--nprocs", 1)
+    assert told.code == 0, told.err
+    assert "person" not in table(tmp_path / "out" / "group" / "excluded.tsv")["what"].tolist()
+    assert len(table(tmp_path / "out" / "group" / "scans.tsv")) == 3
 
 
 @pytest.mark.parametrize("words", [("b={out}", "c={link}"), ("a={out}", "A={other}")])
