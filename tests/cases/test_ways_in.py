@@ -315,3 +315,35 @@ def test_a_site_or_its_folder_stands_once(words, tmp_path):
     told = run(tmp_path, tmp_path / "results", "group", "-d", *given, *CHECK)
     assert told.code == 2
     assert "names a site or a folder twice" in told.err
+
+
+@pytest.mark.parametrize("odd", ["another order", "fewer parcels", "other parcels", "a matrix", "equal columns"])
+def test_an_odd_scan_costs_a_corpus_itself_alone(odd, tmp_path):
+    rows = []
+    for number, person in enumerate(PEOPLE[:6]):
+        series, parcels = np.random.default_rng(number).standard_normal((60, 6)), [f"R{place}" for place in range(6)]
+        if number == 3:
+            order = {"another order": [5, 0, 3, 1, 2, 4], "fewer parcels": [0, 1, 2, 3, 4]}.get(odd, range(6))
+            parcels = (
+                [f"Q{place}" for place in order] if odd == "other parcels" else [parcels[place] for place in order]
+            )
+            stored = series[:, [0] * 6] if odd == "equal columns" else series[:, order]
+            stored = np.corrcoef(stored.T) if odd == "a matrix" else stored
+        np.savez(tmp_path / f"{person}.npz", x=stored if number == 3 else series, parcels=parcels)
+        kind = "matrix" if number == 3 and odd == "a matrix" else "series"
+        rows.append({"participant_id": person, "path": f"{person}.npz", "key": "x", "kind": kind, "repetition_time": 2})
+    pd.DataFrame(rows).to_csv(tmp_path / "list.tsv", sep="\t", index=False)
+    (tmp_path / "bids").mkdir()
+    (tmp_path / "bids" / "dataset_description.json").write_text('{"Name": "Study", "BIDSVersion": "1.9.0"}')
+    given = ("-d", f"list={tmp_path}/list.tsv", "--steps", 0, "--corpus", tmp_path / "corpus", "--nprocs", 1)
+    told = run(tmp_path / "bids", tmp_path / "out", "pretrain", *given)
+    assert told.code == 0, told.err
+    packed = table(tmp_path / "corpus" / "recordings.tsv").set_index("subject")
+    kept = [person for number, person in enumerate(PEOPLE[:6]) if odd == "another order" or number != 3]
+    assert sorted(f"sub-{person}" for person in packed.index) == kept
+    assert len(table(tmp_path / "corpus" / "excluded.tsv")) == 6 - len(kept)
+    written = np.load(tmp_path / "corpus" / "series.npy")
+    for number, person in ((number, person) for number, person in enumerate(PEOPLE[:6]) if person in kept):
+        series = np.random.default_rng(number).standard_normal((60, 6))
+        start = int(packed.loc[person[4:], "offset"])
+        np.testing.assert_allclose(written[start : start + 60], stats.zscore(series, ddof=1), atol=5e-3)
