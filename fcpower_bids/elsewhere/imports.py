@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -185,10 +186,7 @@ def bring_sources(settings: Settings) -> None:
             say(
                 f"{len(gone)} recordings that {place} no longer has are removed, such as {gone[0].recording}.", settings
             )
-        by_name = groupby(
-            sorted(offered, key=lambda recording: (recording.name, recording.atlas)),
-            key=lambda recording: recording.name,
-        )
+        by_name = groupby(sorted(offered, key=attrgetter("name", "atlas")), key=attrgetter("name"))
         recordings = [list(of_one) for _, of_one in by_name]
         imported = map_tasks(partial(_import_recording, source=name, place=place, settings=settings), recordings)
         done = list(track(imported, f"recordings of {name}", settings, len(recordings)))

@@ -22,17 +22,6 @@ PREDICT = ("--analyses", "prediction", "--representations", "fc")
 AGES = np.round(np.random.default_rng(1).uniform(20, 60, len(PEOPLE)), 1)
 
 
-@pytest.fixture(scope="module")
-def one_session(tmp_path_factory):
-    return write_series(tmp_path_factory.mktemp("one"))
-
-
-@pytest.fixture
-def people(one_session, tmp_path):
-    """Thirty people with one scan each, without sessions."""
-    return shutil.copytree(one_session, tmp_path / "people")
-
-
 def of_sessions(folder, form, sessions, ages, people=PEOPLE, column="age"):
     """Write the ages of people at sessions (person, session) in one of the forms of BIDS."""
     if form == "phenotype":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 
+import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,7 +18,7 @@ from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.errors import UsageError
 from tests.cases.cohorts import LABELS, PEOPLE, group, observed, read, run, table, write_list, write_series, write_table
 from tests.cases.test_crossings import PEOPLE as FORTY
-from tests.cases.test_crossings import cohort, models
+from tests.cases.test_crossings import cohort, save_model
 from tests.cases.test_crossings import group as fit
 from tests.cases.test_models_elsewhere import with_second_runs
 from tests.cases.test_people import AGES, AGES_OF_SESSIONS, PREDICT
@@ -25,14 +27,11 @@ from tests.cases.test_reruns import ATLAS, PLAIN, run_app, two_runs
 CHECK = ("--analyses", "check")
 
 
-@pytest.fixture(scope="module")
-def one_session(tmp_path_factory):
-    return write_series(tmp_path_factory.mktemp("one"))
-
-
-@pytest.fixture
-def people(one_session, tmp_path):
-    return shutil.copytree(one_session, tmp_path / "people")
+def later_alone(row, place):
+    """A series of which the first session lacks a parcel, so that it has no embedding."""
+    series = np.random.default_rng([row, place]).normal(size=(100, 6))
+    series[:, 5] *= place > 0
+    return series
 
 
 @pytest.mark.parametrize("form", ["{:.1f}", "sub-{:.1f}", "{:.2f}"])
@@ -153,13 +152,7 @@ def test_choices_of_a_file_hold_in_python_and_the_call_wins(people):
 @pytest.mark.parametrize("kind", ["a target", "a covariate", "a row that is gone"])
 def test_a_value_of_a_later_session_that_changed_is_seen(kind, tmp_path):
     """Only the second session has an embedding, so its values are those that are predicted."""
-
-    def draw(row, place):
-        series = np.random.default_rng([row, place]).normal(size=(100, 6))
-        series[:, 5] *= place > 0
-        return series
-
-    write_series(tmp_path, sessions=("1", "2"), draw=draw)
+    write_series(tmp_path, sessions=("1", "2"), draw=later_alone)
     asked = ("--targets", "age", "--encoder", "random-init", "--representations", "embedding")
     rows = [(one, session, age, age % 7 + place) for one, ages in zip(PEOPLE, AGES_OF_SESSIONS, strict=True)
             for place, (session, age) in enumerate(zip(("1", "2"), ages, strict=True))]  # fmt: skip
@@ -177,12 +170,7 @@ def test_a_value_of_a_later_session_that_changed_is_seen(kind, tmp_path):
 
 @pytest.mark.parametrize("values", [np.full(30, 7.0), np.full(30, np.nan), ["x", "y", "z"] * 10])
 def test_a_default_target_that_says_nothing_at_the_scans_that_are_used_costs_itself_alone(values, tmp_path):
-    def draw(row, place):
-        series = np.random.default_rng([row, place]).normal(size=(100, 6))
-        series[:, 5] *= place > 0
-        return series
-
-    write_series(tmp_path, sessions=("1", "2"), draw=draw)
+    write_series(tmp_path, sessions=("1", "2"), draw=later_alone)
     rows = {"participant_id": [*PEOPLE, *PEOPLE], "session_id": ["1"] * 30 + ["2"] * 30}
     dose = [*np.arange(30.0), *values]
     write_table(tmp_path / "bids" / "phenotype" / "ages.tsv", **rows, age=[*AGES, *AGES + 3], dose=dose)
@@ -196,8 +184,7 @@ def test_a_default_target_that_says_nothing_at_the_scans_that_are_used_costs_its
 
 @pytest.mark.parametrize("kind", ["two reconstructions", "a copy", "a run without a parcel"])
 def test_a_scan_is_predicted_from_each_of_its_runs_once(kind, tmp_path):
-    assert fit(cohort(tmp_path / "train"), "--targets", "score", "--save-models").code == 0
-    (model,) = models(tmp_path / "train")
+    model = save_model(cohort(tmp_path / "train"))
     with_second_runs(cohort(tmp_path / "new"))
     new = tmp_path / "new"
     for person in FORTY:
@@ -230,8 +217,7 @@ def test_a_scan_is_predicted_from_each_of_its_runs_once(kind, tmp_path):
 @pytest.mark.parametrize(("outside", "scans", "holds"), [(1, 3, True), (1, 8, True), (3, 3, False)])
 def test_intervals_are_judged_by_people(outside, scans, holds, tmp_path):
     """Scans of one person are right or wrong together."""
-    assert fit(cohort(tmp_path / "train"), "--targets", "score", "--save-models").code == 0
-    (model,) = models(tmp_path / "train")
+    model = save_model(cohort(tmp_path / "train"))
     who = FORTY[:4]
     sessions = [str(number) for number in range(scans)]
     write_series(tmp_path / "new", who, sessions, volumes=120, seed=7)
@@ -254,6 +240,28 @@ def test_intervals_are_judged_by_people(outside, scans, holds, tmp_path):
     assert ("here the intervals do not hold" in told.out) == (not holds)
 
 
+@pytest.mark.parametrize("shift", [40, 0, -10])
+def test_a_model_knows_the_ages_of_all_its_sessions_and_predict_names_ages_that_are_none(shift, tmp_path):
+    write_series(tmp_path, FORTY, ("1", "2"), volumes=120, signal=lambda number: 0.05 + 0.9 * number / 40)
+    ages = np.tile(np.arange(30.0, 40.0), 4)
+    rows = {"participant_id": [*FORTY, *FORTY], "session_id": ["1"] * 40 + ["2"] * 40}
+    write_table(tmp_path / "bids" / "phenotype" / "ages.tsv", **rows, age=[*ages, *ages + shift])
+    write_table(tmp_path / "bids" / "participants.tsv", participant_id=FORTY, score=np.arange(40) / 40)
+    model = save_model(tmp_path)
+    low, high = load_model(model).facts["AgeRange"]
+    youngest, oldest = min(30, 30 + shift), max(39, 39 + shift)
+    assert youngest - 6 < low <= youngest, "ends are round numbers"
+    assert oldest <= high < oldest + 6
+    new = write_series(tmp_path / "new", FORTY[:3], volumes=120)
+    assert fit(new, *CHECK, quick=()).code == 0
+    known = write_table(new / "known.tsv", participant_id=FORTY[:3], age=["89+", 39 + shift, 95])
+    told = run("predict", model, new / "out", "--phenotypes", known)
+    assert f"The age of {FORTY[0]} is '89+', no number" in told.out
+    path = new / "out" / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv"
+    warned = table(path).set_index("participant_id")["warning"].str.contains("years old")
+    assert warned.loc[list(FORTY[:3])].tolist() == [False, False, True]
+
+
 # --- Recordings -----------------------------------------------------------------------------------------------------
 
 
@@ -274,6 +282,26 @@ def test_recordings_that_the_input_has_no_more_are_named(kind, tmp_path):
     assert found.code == 0, found.err
     assert "are not among those" in found.err
     assert "now, such as sub-0" in " ".join(found.err.split())
+
+
+@pytest.mark.parametrize("second", ["as the first", "without its mask", "of another run"])
+def test_minutes_of_a_run_in_two_resolutions_are_those_of_the_run(second, tmp_path):
+    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=80))
+    for path in sorted((tmp_path / "in" / "derivatives").rglob("sub-01_*res-2*")):
+        name = path.name.replace("res-2", "res-1")
+        shutil.copy(path, path.with_name(name.replace("run-1", "run-2") if "run" in second else name))
+    for path in sorted((tmp_path / "in" / "derivatives").rglob("sub-01_*timeseries*")) if "run" in second else ():
+        shutil.copy(path, path.with_name(path.name.replace("run-1", "run-2")))
+    for mask in (tmp_path / "in" / "derivatives").rglob("*res-2*_mask.nii.gz") if "mask" in second else ():
+        mask.write_bytes(b"no mask")
+    found = run_app(tmp_path / "in", tmp_path / "out", *ATLAS, *PLAIN)
+    assert found.code == (4 if "mask" in second else 0), found.err
+    minutes = 80 * nib.load(next((tmp_path / "in").rglob("*_bold.nii.gz"))).header.get_zooms()[3] / 60
+    runs = 2 if "run" in second else 1
+    page = (tmp_path / "out" / "sub-01.html").read_text()
+    kept = re.search(r"Minutes kept</dt><dd><bdi>([\d.]+) of ([\d.]+)", page)
+    assert kept is not None
+    assert [float(text) for text in kept.groups()] == pytest.approx([runs * minutes] * 2, abs=0.051)
 
 
 def test_who_is_skipped_has_a_row_with_the_reason_at_both_levels(tmp_path):
