@@ -127,8 +127,7 @@ def cohort_of_24(tmp_path_factory) -> Path:
 
     def make(folder: Path) -> None:
         make_dataset(folder / "in", STUDY)
-        found = run_app(folder / "in", folder / "out", "--atlas", "builtin", "--quiet", "--nprocs", "2")
-        assert found.code == 0, found.err
+        run_app(folder / "in", folder / "out", "--atlas", "builtin", "--quiet", "--nprocs", "2", code=0)
 
     return once(tmp_path_factory, "study", make)[0]
 

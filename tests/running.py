@@ -57,17 +57,18 @@ class Finished:
         return found
 
 
-def run(*words: object, output: Path = Path()) -> Finished:
-    """Run a command in this process (its workers are processes of their own)."""
+def run(*words: object, output: Path = Path(), code: int | None = None) -> Finished:
+    """Run a command in this process (its workers are processes of their own), which has to end with this exit code."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main(list(map(str, words)))
-    return Finished(code, err.getvalue(), out.getvalue(), output)
+        found = main(list(map(str, words)))
+    assert code in (None, found), f"exit code {found}: {err.getvalue()}"
+    return Finished(found, err.getvalue(), out.getvalue(), output)
 
 
-def run_app(bids_dir: Path, output: Path, *options: object) -> Finished:
+def run_app(bids_dir: Path, output: Path, *options: object, code: int | None = None) -> Finished:
     """Run the participant level in this process."""
-    return run(bids_dir, output, "participant", *options, output=output)
+    return run(bids_dir, output, "participant", *options, output=output, code=code)
 
 
 def start_app(

@@ -204,8 +204,7 @@ def test_a_disk_without_room_is_a_sentence_and_leaves_nothing_half_written(exact
 
 def test_two_atlases_of_one_name_are_refused_and_one_given_twice_is_one(exact_demo, tmp_path):
     one, two = (copy_builtin(tmp_path / folder / "atlas-Own_dseg") for folder in ("one", "two"))
-    found = run_app(exact_demo[0], tmp_path / "out", "--atlas", one, two)
-    assert found.code == 2
+    found = run_app(exact_demo[0], tmp_path / "out", "--atlas", one, two, code=2)
     assert all(words in found.err for words in ("would write the same files", str(one), str(two)))
     assert "Traceback" not in found.err
     assert not list((tmp_path / "out").glob("sub-*"))

@@ -59,8 +59,7 @@ def test_filtered_motion_is_written_censored_and_regressed(dataset, tmp_path, ki
     threshold = float(np.sort(moved)[-6])
     edges = ["--band-stop-min", stop[0], *(["--band-stop-max", stop[1]] if stop[1] else [])]
     options = ("--motion-filter-type", kind, *edges, "--head-radius", radius, "--fd-thresh", threshold)
-    found = run_app(folder / "in", tmp_path / "out", *ONE, *options)
-    assert found.code == 0, found.err
+    found = run_app(folder / "in", tmp_path / "out", *ONE, *options, code=0)
     outliers = pd.read_csv(found.file("sub-01", OUTLIERS), sep="\t", na_values="n/a")
     np.testing.assert_allclose(outliers["framewise_displacement"][1:], moved[1:], rtol=1e-6)
     kept = ~(moved > threshold)

@@ -176,8 +176,7 @@ def test_a_damaged_or_flipped_atlas_is_refused(exact_demo, tmp_path, flipped):
     content = bytearray(gzip.compress(nibabel.Nifti1Image(labels, original.affine, original.header).to_bytes(), 1))
     content[-8] ^= not flipped  # of the stored checksum; every voxel can still be read
     image.write_bytes(content)
-    found = run_app(exact_demo[0], tmp_path / "out", "--atlas", image)
-    assert found.code == 2
+    found = run_app(exact_demo[0], tmp_path / "out", "--atlas", image, code=2)
     words = (
         f"{image.name} is flipped: the parcels that are named left lie on the right"
         if flipped

@@ -95,21 +95,18 @@ def test_uncovered_parcels_are_missing_everywhere(troubled_run, troubled_demo):
 
 def test_settings_file_alone_repeats_the_run(exact_run, exact_demo, tmp_path):
     folder, _ = exact_demo
-    again = run_app(folder, tmp_path / "out", "--config-file", exact_run.output / "logs" / "settings.toml")
-    assert again.code == 0
+    again = run_app(folder, tmp_path / "out", "--config-file", exact_run.output / "logs" / "settings.toml", code=0)
     left, right = (contents(run.output, "logs", "work", LINKS) for run in (exact_run, again))
     # The pages show the settings, of which --config-file is one.
     assert {name for name in left | right if left.get(name) != right.get(name)} <= {"sub-01.html", "sub-02.html"}
 
 
 def test_pages_made_again_tell_how_the_outputs_were_made_and_not_the_defaults(exact_run, exact_demo, outputs):
-    again = run_app(exact_demo[0], outputs, "--reports-only")
-    assert again.code == 0, again.err
+    run_app(exact_demo[0], outputs, "--reports-only", code=0)
     left, right = (contents(folder, "work", LINKS) for folder in (exact_run.output, outputs))
     assert {name for name in left | right if left.get(name) != right.get(name)} == set()
     (outputs / "logs" / "settings.toml").write_text("alpha = ")
-    damaged = run_app(exact_demo[0], outputs, "--reports-only")
-    assert damaged.code == 2
+    damaged = run_app(exact_demo[0], outputs, "--reports-only", code=2)
     assert f"{outputs / 'logs' / 'settings.toml'} cannot be read" in damaged.err
 
 
@@ -129,8 +126,7 @@ def test_cifti_gives_what_nifti_gives(exact_demo, exact_run, tmp_path):
     names = [f"parcel{label:02d}" for label in range(1, 61)]
     atlas = save_dlabel(tmp_path / "space-fsLR_atlas-Mine_dseg.dlabel.nii", labels[labels > 0], names, axis)
     options = ("--space", "fsLR", "--participant-label", "01", "--session-label", "a", "--atlas", atlas)
-    found = run_app(copy, tmp_path / "out", *options, *PLAIN)
-    assert found.code == 0, found.err
+    found = run_app(copy, tmp_path / "out", *options, *PLAIN, code=0)
     for ending in (SERIES, FC, POWER):
         ours, columns = read_matrix(found.file("sub-01_ses-a", ending))
         theirs, _ = read_matrix(exact_run.file(truth.recordings[0], ending))
@@ -152,8 +148,7 @@ def test_pain_03_confounds_are_filtered_like_the_data(tmp_path):
     columns.to_csv(table, sep="\t", index=False)
     (tmp_path / "csf.yml").write_text("name: csf\nmethods: One column.\ncolumns: [csf]\n")
     options = (*ATLAS, "--strategy", tmp_path / "csf.yml", "--dummy-scans", "0", "--min-time", "0")
-    found = run_app(tmp_path / "in", tmp_path / "out", *options)
-    assert found.code == 0, found.err
+    found = run_app(tmp_path / "in", tmp_path / "out", *options, code=0)
     series, _ = read_matrix(found.file("sub-01", SERIES))
     every = np.ones(len(signal), dtype=bool)
     filtered = filter_series(truth.painted[0], every, 2.5, (0.01, 0.08))

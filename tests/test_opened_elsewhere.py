@@ -60,11 +60,8 @@ def strange(exact_demo, exact_run, tmp_path_factory):
     table = read_table(image.with_name(image.name.replace(".nii.gz", ".tsv")))
     names = [*STRANGE, *table["name"][len(STRANGE) :]]
     table.assign(name=names).to_csv(folder / "names.tsv", sep="\t", index=False)
-    run = run_app(
-        exact_demo[0], folder / "out", "--atlas", f"{image}:{folder / 'names.tsv'}", *PLAIN, "--nprocs", "1", "--quiet"
-    )
-    assert run.code == 0, run.err
-    return run
+    words = ("--atlas", f"{image}:{folder / 'names.tsv'}", *PLAIN, "--nprocs", "1", "--quiet")
+    return run_app(exact_demo[0], folder / "out", *words, code=0)
 
 
 def test_every_parcel_keeps_its_numbers_whatever_it_is_called(strange, exact_run):

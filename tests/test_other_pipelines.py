@@ -25,8 +25,7 @@ def volumes(tmp_path_factory):
     """One recording as fMRIPrep wrote it, and what the command made of it."""
     folder = tmp_path_factory.mktemp("pipelines")
     bold, mask, motion = make_volumes(folder / "fmriprep")
-    found = run_app(folder / "fmriprep", folder / "out", *CHOICES, *BUILTIN)
-    assert found.code == 0, found.err
+    found = run_app(folder / "fmriprep", folder / "out", *CHOICES, *BUILTIN, code=0)
     return (bold, mask, motion), found
 
 
@@ -72,8 +71,7 @@ def test_hcp_surfaces_are_read_as_fix_left_them(tmp_path):
 def test_what_motion_files_lack_is_refused_by_strategy(volumes, tmp_path):
     files, _ = volumes
     folder = hcp_volumes(tmp_path / "in", *files)
-    found = run_app(tmp_path / "in", tmp_path / "out", *CHOICES, *BUILTIN, "--strategy", "36P")
-    assert found.code == 5
+    found = run_app(tmp_path / "in", tmp_path / "out", *CHOICES, *BUILTIN, "--strategy", "36P", code=5)
     reason = found.reason("sub-100307")
     assert str(folder / "Movement_Regressors.txt") in reason
     assert all(word in reason for word in ("csf", "white_matter", "global_signal", "--strategy 24P or none"))
@@ -104,8 +102,7 @@ def atlases(tmp_path, monkeypatch):
 def test_fslr_alone_runs_with_names_from_folders(atlases, tmp_path):
     data = make_surface_dataset(tmp_path / "in")
     names = ("4S156Parcels", "Schaefer400", "TianS3")
-    found = run_app(tmp_path / "in", tmp_path / "out", *ONE, *PLAIN, "--atlas", *names, "--atlas-dir", *atlases)
-    assert found.code == 0, found.err
+    found = run_app(tmp_path / "in", tmp_path / "out", *ONE, *PLAIN, "--atlas", *names, "--atlas-dir", *atlases, code=0)
     for entities, parcels, first in (
         ("atlas-4S156Parcels", 5, "LH_Vis_1"),
         ("atlas-Schaefer2018_seg-7n_scale-400", 4, "7Networks_LH_Cont_1"),
@@ -125,8 +122,7 @@ def test_parcellated_cifti_holds_the_tables_to_the_last_bit(atlases, tmp_path):
     with (atlases[0] / "atlas-4S156Parcels_dseg.tsv").open("a") as table:
         table.write("9\tgone\tn/a\tn/a\n")
     choices = ("--atlas", "4S156Parcels", "--atlas-dir", atlases[0], "--strategy", "none", "--fd-thresh", "0.12")
-    found = run_app(tmp_path / "in", tmp_path / "out", *ONE, *choices)
-    assert found.code == 0, found.err
+    found = run_app(tmp_path / "in", tmp_path / "out", *ONE, *choices, code=0)
     names = (*(f"LH_Vis_{k}" for k in range(1, 6)), "gone")
     written = found.files("*.ptseries.nii") + found.files("*.pconn.nii")
     assert len(written) == 3

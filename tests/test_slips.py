@@ -57,8 +57,7 @@ STEPS = {
 def test_a_slip_in_a_step_fails_the_recording_and_is_called_ours(demo, tmp_path, monkeypatch, place):
     target, slip, error = STEPS[place]
     monkeypatch.setattr(target, slip)
-    found = run_app(demo / "in", tmp_path / "out", *IN_PROCESS, "--use-plugin", demo / "plugin.yml")
-    assert found.code == 5
+    found = run_app(demo / "in", tmp_path / "out", *IN_PROCESS, "--use-plugin", demo / "plugin.yml", code=5)
     ((name, state),) = found.states().items()
     assert state == "failed"
     assert found.reason(name).startswith("Internal error, please report it with logs/crashes/")
@@ -69,8 +68,7 @@ def test_a_slip_in_a_step_fails_the_recording_and_is_called_ours(demo, tmp_path,
 
 @pytest.fixture(scope="module")
 def processed(demo):
-    found = run_app(demo / "in", demo / "out", *IN_PROCESS)
-    assert found.code == 0
+    found = run_app(demo / "in", demo / "out", *IN_PROCESS, code=0)
     return found.output
 
 
@@ -87,8 +85,7 @@ def test_a_slip_on_a_page_of_a_participant_is_said_and_fails_the_command(demo, p
     # Pages are made in processes of their own, which may know nothing of what is planted here.
     run_calls = "fcpower_bids.workflows.participant.run_calls"
     monkeypatch.setattr(run_calls, lambda function, calls, *_: (function(*each) for each in calls))
-    found = run_app(demo / "in", processed, *IN_PROCESS, "--reports-only")
-    assert found.code == 4
+    found = run_app(demo / "in", processed, *IN_PROCESS, "--reports-only", code=4)
     assert "Internal error, please report it with logs/crashes/sub-01" in found.err
     assert set(found.states().values()) == {"done"}
     assert any(error in path.read_text() for path in (processed / "logs" / "crashes").glob("sub-01*.txt"))
@@ -174,7 +171,6 @@ def test_settings_of_others_that_do_not_work_are_a_matter_of_their_file(exact_de
     file = tmp_path / "how.yml"
     for content in ("plugin: Nonsense\n", "plugin: MultiProc\nplugin_args: {n_procs: many}\n"):
         file.write_text(content)
-        found = run_app(exact_demo[0], tmp_path / "out", "--atlas", "builtin", "--use-plugin", file)
-        assert found.code == 2
+        found = run_app(exact_demo[0], tmp_path / "out", "--atlas", "builtin", "--use-plugin", file, code=2)
         assert str(file) in found.err
         assert "Traceback" not in found.err

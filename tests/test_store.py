@@ -131,8 +131,7 @@ def test_an_atlas_of_a_sidecar_leads_nowhere(exact_demo, outputs):
         facts = json.loads(sidecar.read_text())
         if "Atlas" in facts:
             sidecar.write_text(json.dumps({**facts, "Atlas": {**facts["Atlas"], "Space": "../../../../diary"}}))
-    found = run_app(exact_demo[0], outputs, "--atlas", "builtin", "--reports-only", "--participant-label", "01")
-    assert found.code == 4
+    found = run_app(exact_demo[0], outputs, "--atlas", "builtin", "--reports-only", "--participant-label", "01", code=4)
     assert "Traceback" not in found.err
     assert "leads out of that folder" in found.err
     assert WORD not in (outputs / "sub-01.html").read_text()

@@ -30,9 +30,9 @@ def cohort(folder, **columns):
     return folder
 
 
-def group(folder, *options, quick=PREDICT):
+def group(folder, *options, quick=PREDICT, code=None):
     source = () if "-d" in options else ("-d", f"list={folder / 'list.tsv'}")
-    return run(folder / "bids", folder / "out", "group", *quick, *source, *options)
+    return run(folder / "bids", folder / "out", "group", *quick, *source, *options, code=code)
 
 
 def models(folder):
@@ -41,16 +41,14 @@ def models(folder):
 
 def save_model(folder, *options):
     """The only model of a run with a score as target."""
-    found = group(folder, "--targets", "score", "--save-models", *options)
-    assert found.code == 0, found.err
+    group(folder, "--targets", "score", "--save-models", *options, code=0)
     (model,) = models(folder)
     return model
 
 
 def predictions(folder, model, code=0):
     """Rows of the predictions of a model, once it is applied with this exit code."""
-    found = run("predict", model, folder / "out")
-    assert found.code == code, found.err
+    run("predict", model, folder / "out", code=code)
     return pd.read_csv(folder / "out" / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv", sep="\t")
 
 
@@ -58,8 +56,7 @@ def test_a_model_of_earlier_data_does_not_stay_where_none_can_be_made(tmp_path):
     save_model(cohort(tmp_path))
     noise = np.random.default_rng(0).permutation(SCORE)
     write_table(tmp_path / "bids" / "participants.tsv", participant_id=PEOPLE, score=noise)
-    found = group(tmp_path, "--targets", "score", "--save-models")
-    assert found.code == 3
+    found = group(tmp_path, "--targets", "score", "--save-models", code=3)
     assert "does no better than" in found.err
     assert not models(tmp_path)
 
@@ -74,8 +71,7 @@ def test_scans_that_were_cleaned_by_another_file_of_one_name_are_refused_and_oth
         options = ("--atlas", "builtin", "--nprocs", 1, "--min-time", 0, "--strategy", strategy, *more)
         assert run_app(tmp_path / "in", out[name], *options).code == 0
     wanted = ("--targets", "planted_score", "--save-models", "--any-skill")
-    found = run(tmp_path / "in", out["out"], "group", *QUICK, *wanted, "--analyses", "prediction")
-    assert found.code == 0, found.err
+    run(tmp_path / "in", out["out"], "group", *QUICK, *wanted, "--analyses", "prediction", code=0)
     (model,) = (out["out"] / "group" / "models").glob("*fc_model")
     tables = {}
     for name, folder in out.items():
@@ -131,8 +127,7 @@ def test_a_training_scan_is_known_whatever_the_order_of_parcels_and_who_had_no_t
 )
 def test_what_is_made_of_a_covariate_is_no_target_and_a_site_that_is_held_out_none(target, options, named, tmp_path):
     cohort(tmp_path, sex=["F", "M"] * 20)
-    found = group(tmp_path, "--targets", *target, *options)
-    assert found.code == 3
+    found = group(tmp_path, "--targets", *target, *options, code=3)
     assert all(words in found.err for words in named)
 
 
@@ -216,8 +211,7 @@ def test_scans_of_unknown_length_weigh_the_same_and_others_by_their_minutes(tmp_
     assert unknown not in group(folder, quick=check).err
     rows = store_matrices(folder)
     rows.to_csv(folder / "list.tsv", sep="\t", index=False)
-    found = group(folder, "--replace", quick=check)
-    assert found.code == 0
+    found = group(folder, "--replace", quick=check, code=0)
     assert unknown in found.err
     matrices = [np.load(folder / name) for name in rows["path"]]
     rows.assign(minutes=[10.0, 4.0] * 6).to_csv(folder / "list.tsv", sep="\t", index=False)

@@ -30,8 +30,7 @@ def test_a_link_that_leads_out_of_the_output_folder_is_refused_before_the_first_
     link = tmp_path / "out" / name
     link.parent.mkdir(parents=True)
     link.symlink_to(elsewhere)
-    found = run_app(exact_demo[0], tmp_path / "out", *QUICK)
-    assert found.code == 3
+    found = run_app(exact_demo[0], tmp_path / "out", *QUICK, code=3)
     assert name in found.err
     assert contents(elsewhere) == {"kept.txt": b"kept"}
     assert contents(tmp_path / "out", "work") == {}
@@ -67,10 +66,8 @@ def test_arrays_that_promise_what_they_have_not_cost_their_scans_alone(tmp_path)
         promise(tmp_path / f"sub-{label}{ending}")
         rows["path"] = rows["path"].str.replace(f"sub-{label}.npy", f"sub-{label}{ending}")
     rows.to_csv(source, sep="\t", index=False)
-    found = run(
-        tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={source}", "--analyses", "check", "--min-time", "0"
-    )
-    assert found.code == 0, found.err
+    words = ("group", "-d", f"list={source}", "--analyses", "check", "--min-time", "0")
+    run(tmp_path / "bids", tmp_path / "out", *words, code=0)
     reasons = table(tmp_path / "out" / "group" / "excluded.tsv").set_index("participant_id")["reason"]
     for label, ending in endings.items():
         assert f"sub-{label}{ending}" in reasons[f"sub-{label}"]
@@ -88,8 +85,7 @@ def test_a_json_without_a_bottom_costs_its_scan_alone(kind, troubled, troubled_d
     else:
         path = next((troubled / "sub-02" / "ses-a").rglob("*_desc-fcpower_qc.json"))
     path.write_text(DEEP)
-    found = run(troubled_demo[0], troubled, "group", "--analyses", "check", "--min-time", "0", "--nprocs", "1")
-    assert found.code == 0, found.err
+    found = run(troubled_demo[0], troubled, "group", "--analyses", "check", "--min-time", "0", "--nprocs", "1", code=0)
     assert "internal error" not in found.err
     scans = table(troubled / "group" / "scans.tsv")
     assert ("sub-02", "ses-a") not in list(zip(scans["participant_id"], scans["session"], strict=True))
@@ -109,8 +105,7 @@ def test_other_json_files_without_a_bottom_are_named(exact_demo, tmp_path):
         (weights / "config.json", encoder),
     ):
         path.write_text(DEEP)
-        found = run(exact_demo[0], tmp_path / "out", "participant", *words, *QUICK)
-        assert found.code == 2
+        found = run(exact_demo[0], tmp_path / "out", "participant", *words, *QUICK, code=2)
         assert path.name in found.err
         assert "(it is nested too deeply)" in found.err
 
@@ -157,8 +152,7 @@ def test_a_long_cell_is_cut(tmp_path):
     rows = table(source)
     rows["minutes"] = "1" * 5_000 + "x"
     rows.to_csv(source, sep="\t", index=False)
-    found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={source}", "--analyses", "check")
-    assert found.code == 3
+    found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={source}", "--analyses", "check", code=3)
     assert str(source) in found.err
     assert len(found.err) < 1_000
 

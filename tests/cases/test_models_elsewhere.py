@@ -90,8 +90,7 @@ def test_a_model_of_one_task_takes_runs_of_that_task_alone_where_there_are_any(o
 def test_models_that_are_not_made_and_predictions_that_are_replaced_are_named(tmp_path):
     cohort(tmp_path)
     wanted = ("--targets", "score", "--save-models")
-    found = group(tmp_path, *wanted, "--representations", "fisher_z", "--name", "z", quick=PREDICT[:-2])
-    assert found.code == 0
+    found = group(tmp_path, *wanted, "--representations", "fisher_z", "--name", "z", quick=PREDICT[:-2], code=0)
     assert "--save-models makes no model" in found.err
     assert group(tmp_path, *wanted).code == 0
     assert group(tmp_path, *wanted, "--name", "fewer", "--participant-label", *PEOPLE[1:]).code == 0
@@ -182,8 +181,7 @@ def test_runs_of_sites_are_not_read_by_another_model_than_that_of_the_stored_emb
     words = [f"{site}={tmp_path / site / 'out'}" for site in ("one", "two")]
     words = [tmp_path / "one" / "bids", tmp_path / "out", "group", "-d", *words, *QUICK, *options]
     assert run(*words).code == 0
-    other = run(*words, "--random-seed", 1)
-    assert other.code == 2
+    other = run(*words, "--random-seed", 1, code=2)
     assert "are of other weights or were read otherwise (seed)" in other.err
 
 

@@ -36,8 +36,7 @@ def test_a_column_that_is_not_there_is_a_parcel_without_a_value(tmp_path):
         header = "\t".join(f"#{name}" for name in values)
         np.savetxt(folder / f"NYU_{label}_rois_toy.1D", values, delimiter="\t", header=header, comments="")
         truth[f"sub-NYU{label}"] = values.corr().reindex(index=names, columns=names)
-    found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"cpac={tmp_path / 'cpac'}", *CHECK)
-    assert found.code == 0, found.err
+    run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"cpac={tmp_path / 'cpac'}", *CHECK, code=0)
     rows = table(tmp_path / "out" / "group" / "excluded.tsv")
     parcels = rows[rows["what"] == "parcel"]["reason"].str.partition(":")[0].tolist()
     assert parcels == ["b", "f"]
@@ -55,8 +54,7 @@ def test_a_path_of_windows_is_a_path(tmp_path):
     rows["path"] = [f".\\series\\sub-{label}.npy" for label in LABELS[:4]]
     rows.to_csv(tmp_path / "list.tsv", sep="\t", index=False)
     (tmp_path / "bids").mkdir()
-    found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={tmp_path / 'list.tsv'}", *CHECK)
-    assert found.code == 0, found.err
+    run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={tmp_path / 'list.tsv'}", *CHECK, code=0)
     fc = read_connectome(next((tmp_path / "out").glob("sub-003/**/*_timeseries.npy")))
     np.testing.assert_allclose(fc, np.corrcoef(series_of("003").T), atol=1e-12)
 
@@ -157,8 +155,7 @@ def test_a_table_that_counts_the_background_is_refused(kind, scan, tmp_path):
         rows[3] = (4, "Unknown")
     (tmp_path / "mine.tsv").write_text("index\tname\n" + "".join(f"{label}\t{name}\n" for label, name in rows))
     words = ("--atlas", f"{tmp_path / 'mine.nii.gz'}:{tmp_path / 'mine.tsv'}", "--nprocs", "1")
-    found = run(scan, tmp_path / "out", "participant", *words)
-    assert found.code == (2 if first else 0), found.err
+    found = run(scan, tmp_path / "out", "participant", *words, code=2 if first else 0)
     assert ("counts the background" in found.err) == bool(first)
     assert first or not (tmp_path / "out" / "work").exists()  # nothing of a finished run stays there
 
@@ -189,8 +186,7 @@ def changed(scan, tmp_path_factory):
     changes |= {kind: change for kind, (change, _) in CHANGED.items()}
     folder = tmp_path_factory.mktemp("changed")
     labels = as_people(scan, folder, changes)
-    found = run(folder / "in", folder / "out", "participant", *ATLAS[:-1], "--verbose")
-    assert found.code == 4, found.err
+    run(folder / "in", folder / "out", "participant", *ATLAS[:-1], "--verbose", code=4)
     rows = table(folder / "out" / "logs" / "status.tsv").set_index("recording")
     return labels, folder / "out", {name.partition("_")[0]: row for name, row in rows.iterrows()}
 
@@ -223,8 +219,7 @@ UNREAD = {"dvars": "inf", "global_signal": "-1e300", "cosine00": "1e200"}
 
 def test_a_column_that_nothing_regresses_is_not_judged(scan, tmp_path):
     labels = as_people(scan, tmp_path, {name: partial(spoil, name) for name in UNREAD})
-    found = run(tmp_path / "in", tmp_path / "out", "participant", *ATLAS, "--strategy", "24P")
-    assert found.code == 0, found.err
+    run(tmp_path / "in", tmp_path / "out", "participant", *ATLAS, "--strategy", "24P", code=0)
     for column in UNREAD:
         np.testing.assert_array_equal(fc_of(tmp_path / "out", labels[column]), fc_of(tmp_path / "out"))
         notes = notes_of(tmp_path / "out", labels[column])
@@ -275,7 +270,6 @@ def test_volumes_of_grayordinates_are_compared_by_their_places(kind, grayordinat
     own = nibabel.Cifti2Image(labels[None].astype(np.float32), header=(image.header.get_axis(0), other))
     (tmp_path / "two").mkdir()
     nibabel.save(own, tmp_path / "two" / straight.name)
-    found = run(folder / "in", tmp_path / "out", *WORDS, tmp_path / "two" / straight.name)
-    assert found.code == code, found.err
+    run(folder / "in", tmp_path / "out", *WORDS, tmp_path / "two" / straight.name, code=code)
     if not code:
         np.testing.assert_array_equal(fc_of(tmp_path / "out"), fc_of(folder / "whole"))

@@ -29,16 +29,14 @@ def test_pages_alone_change_nothing_and_the_group_level_knows_an_atlas_by_the_fi
     atlas = ("--atlas", form.format(tmp_path / "atlas-Toy_dseg"))
     options = (*atlas, *PLAIN, "--fd-thresh", "5", "--nprocs", "1")
     found = run_app(root, tmp_path / "out", *options)
-    cohort = run(root, tmp_path / "out", "group", *atlas, "--min-time", "0", "--analyses", "check")
-    assert cohort.code == 0, cohort.err
+    run(root, tmp_path / "out", "group", *atlas, "--min-time", "0", "--analyses", "check", code=0)
     before = {name: data for name, data in contents(found.output, "work").items() if not name.endswith(".html")}
     (confounds,) = root.rglob("sub-01_*_run-1_*confounds_timeseries.tsv")
     confounds.rename(tmp_path / "away.tsv")
     names = table(tmp_path / "atlas-Toy_dseg.tsv")
     names["name"] = "new" + names["index"].astype(str)
     names.to_csv(tmp_path / "atlas-Toy_dseg.tsv", sep="\t", index=False)
-    again = run_app(root, tmp_path / "out", *options, "--reports-only")
-    assert again.code == 0, again.err
+    again = run_app(root, tmp_path / "out", *options, "--reports-only", code=0)
     after = {name: data for name, data in contents(found.output, "work").items() if not name.endswith(".html")}
     assert {name for name in before if after.get(name) != before[name]} <= {"logs/CITATION.md", "logs/CITATION.bib"}
     assert found.states() == again.states()
@@ -82,8 +80,7 @@ def test_a_pattern_means_the_same_regressors_where_motion_is_filtered(tmp_path):
     for name, motion in (("plain", ()), ("filtered", ("lp", "--band-stop-min", "6"))):
         motion = ("--motion-filter-type", *motion) if motion else ()
         options = ("--strategy", pattern, "--high-pass", "0", "--low-pass", "0", "--min-time", "0", *motion)
-        found = run_app(tmp_path / "in", tmp_path / name, *ATLAS, *options)
-        assert found.code == 0, found.err
+        found = run_app(tmp_path / "in", tmp_path / name, *ATLAS, *options, code=0)
         _, names = read_matrix(found.file("sub-01", "desc-confounds_design.tsv"))
         numbers.append(len(names))
     assert numbers[0] == numbers[1] == 25
@@ -93,8 +90,7 @@ def test_a_pattern_means_the_same_regressors_where_motion_is_filtered(tmp_path):
 def test_parcels_without_a_value_are_those_that_are_counted_and_named(least, troubled_demo, tmp_path):
     """Without a voxel a parcel is uncovered, whatever is asked for."""
     options = (*ATLAS, *PLAIN, "--min-coverage", least, "--participant-label", "02", "--session-label", "a")
-    found = run_app(troubled_demo[0], tmp_path / "out", *options)
-    assert found.code == 0, found.err
+    found = run_app(troubled_demo[0], tmp_path / "out", *options, code=0)
     fc, names = read_matrix(found.file("sub-02", "stat-pearsoncorrelation_relmat.tsv"))
     lacking = [name for name, row in zip(names, fc, strict=True) if np.isnan(row).all()]
     sidecar = json.loads(found.file("sub-02", "stat-pearsoncorrelation_relmat.json").read_text())
@@ -107,8 +103,7 @@ def test_who_is_not_there_is_forgotten_by_a_run_of_all(tmp_path):
     make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=80))
     first = run_app(tmp_path / "in", tmp_path / "out", *ATLAS, *PLAIN, "--participant-label", "01", "99")
     assert first.states()["sub-99"] == "failed"
-    again = run_app(tmp_path / "in", tmp_path / "out", *ATLAS, *PLAIN)
-    assert again.code == 0
+    again = run_app(tmp_path / "in", tmp_path / "out", *ATLAS, *PLAIN, code=0)
     assert "sub-99" not in again.states()
 
 
@@ -122,13 +117,11 @@ def test_a_run_under_another_spelling_is_the_same_acquisition(tmp_path):
         changed = np.asarray(bold.dataobj) + np.random.default_rng(0).integers(0, 5, bold.shape)
         nib.save(nib.Nifti1Image(changed.astype(np.int16), bold.affine, bold.header), image)
     run_app(root, tmp_path / "out", *ATLAS, *PLAIN)
-    found = run(root, tmp_path / "out", "group", "--analyses", "check", "--min-time", "0", "--nprocs", "1")
-    assert found.code == 3
+    found = run(root, tmp_path / "out", "group", "--analyses", "check", "--min-time", "0", "--nprocs", "1", code=3)
     assert "are the same acquisition" in found.err
 
 
 def test_pages_of_nothing_are_refused(exact_demo, tmp_path):
-    found = run_app(exact_demo[0], tmp_path / "out", *ATLAS, "--reports-only")
-    assert found.code == 2
+    found = run_app(exact_demo[0], tmp_path / "out", *ATLAS, "--reports-only", code=2)
     assert "nothing to report" in found.err
     assert not (tmp_path / "out" / "dataset_description.json").exists()

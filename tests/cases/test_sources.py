@@ -53,8 +53,7 @@ def test_a_second_source_of_the_same_labels_replaces_nothing(kind, tmp_path):
     if before:
         assert run(tmp_path / "bids", tmp_path / "out", "group", "-d", *names_of(before, tmp_path), *CHECK).code == 0
     there = contents(tmp_path / "out")
-    found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", *names_of(now, tmp_path), *CHECK)
-    assert found.code == 2
+    found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", *names_of(now, tmp_path), *CHECK, code=2)
     assert "-d one=OUT1 two=OUT2" in found.err
     assert contents(tmp_path / "out") == there
     if before:
@@ -86,14 +85,12 @@ def test_a_stored_series_that_is_damaged_costs_its_scan_alone_and_comes_back_wit
     np.save(stored, DAMAGE[kind](np.load(stored)))
     shutil.rmtree(tmp_path / "out" / "logs")  # and with it the sizes of the files
     alone = [word for word in words if word != "-d" and "list=" not in str(word)]
-    found = run(*alone)
-    assert found.code == 0, found.err
+    run(*alone, code=0)
     excluded = table(tmp_path / "out" / "group" / "excluded.tsv").set_index("participant_id")["reason"]
     assert stored.name in excluded["sub-003"]
     assert len(people(tmp_path / "out")) == 5
     stored.unlink()
-    found = run(*words)
-    assert found.code == 0, found.err
+    run(*words, code=0)
     assert stored.read_bytes() == whole
     assert len(people(tmp_path / "out")) == 6
 
@@ -106,8 +103,7 @@ def test_a_stopped_import_goes_on(stopped, imported, tmp_path):
     if stopped == "while writing":
         next(stored.parent.glob("*_desc-fcpower_qc.json")).unlink()
         stored.with_name(f".{stored.name}.0123456789abcdef.part").write_bytes(b"half")
-    found = run(*words)
-    assert found.code == 0, found.err
+    run(*words, code=0)
     assert contents(tmp_path / "out").keys() == before.keys()
     assert len(people(tmp_path / "out")) == 6
 
@@ -150,8 +146,7 @@ def test_scanners_of_one_name_at_two_sites_are_not_one_site(tmp_path):
     """A column `site` of the datasets is of their scanners: the sites of ``-d`` are what is held out."""
     sites = make_sites(tmp_path, site=["1", "2"] * 10)
     words = ("group", "-d", f"one={sites}/one/out", f"two={sites}/two/out", *PREDICT, "--targets", "score")
-    found = run(tmp_path / "bids", tmp_path / "out", *words, "--sites", "hold-out")
-    assert found.code == 0
+    found = run(tmp_path / "bids", tmp_path / "out", *words, "--sites", "hold-out", code=0)
     assert "The column 'site' has the name of --derivatives" in found.err
     folds = table(tmp_path / "out" / "group" / "folds.tsv")
     tested = folds[folds["role"] == "test"].groupby(["repeat", "fold"])["participant_id"]
@@ -183,8 +178,7 @@ def test_the_people_of_a_site_are_those_of_the_dataset_that_it_was_last_made_wit
     if kind == "results among them":
         found = run(tmp_path / "bids", sites / "two" / "out", *words)
         assert (found.code, "is one of --derivatives" in found.err) == (2, True)
-    found = run(tmp_path / "bids", tmp_path / "out", *words)
-    assert found.code == 0, found.err
+    run(tmp_path / "bids", tmp_path / "out", *words, code=0)
     rows = table(tmp_path / "out" / "group" / "predictions.tsv").replace("n/a", np.nan).dropna(subset="observed")
     seen = rows.groupby("participant_id")["observed"].first().astype(float)
     names = [f"sub-one+{label}" for label in LABELS[:20]] + [f"sub-two+{label}" for label in LABELS[:12]]
@@ -202,8 +196,7 @@ def test_people_without_values_are_of_the_site_of_their_folder(tmp_path):
         assert run(tmp_path / name / "bids", tmp_path / name / "out", *words).code == 0
         folders.append(f"{name}={tmp_path / name / 'out'}")
     asked = ("--analyses", "fingerprinting", "qc_fc", "--min-time", 0, "--nprocs", 1)
-    found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", *folders, *asked)
-    assert found.code == 0, found.err
+    run(tmp_path / "bids", tmp_path / "out", "group", "-d", *folders, *asked, code=0)
     row = table(tmp_path / "out" / "group" / "identification.tsv").set_index("representation").loc["fc"]
     assert row["n_sites"] == "2"
     whole = fcpower_bids.load_cohort(tmp_path / "out", tmp_path / "bids", per="scan", min_time=0.0, derivatives=folders)
@@ -235,8 +228,7 @@ def test_a_table_of_all_sites_has_to_say_whose_people_they_are(kind, sites, tmp_
     rows = rows if code == 0 else rows.iloc[:20]
     rows.to_csv(tmp_path / "all.tsv", sep="\t", index=False)
     words = ("group", "-d", f"one={sites}/one/out", f"two={sites}/two/out", *PREDICT, "--targets", "wit")
-    found = run(tmp_path / "bids", tmp_path / "out", *words, "--phenotypes", tmp_path / "all.tsv")
-    assert found.code == code, found.err
+    found = run(tmp_path / "bids", tmp_path / "out", *words, "--phenotypes", tmp_path / "all.tsv", code=code)
     if code:
         assert "Add a column 'site'" in found.err
         return
@@ -259,8 +251,7 @@ def test_what_a_list_no_longer_has_takes_no_part(tmp_path):
     assert run(*words).code == 0
     left = table(source).query("participant_id <= 'sub-009' or (session_id == 'a' and participant_id <= 'sub-012')")
     left.to_csv(source, sep="\t", index=False)
-    found = run(*words)
-    assert found.code == 0
+    found = run(*words, code=0)
     assert f"{40 - len(left)} recordings that {source} no longer has are removed" in found.err
     scans = table(tmp_path / "out" / "group" / "scans.tsv")
     assert sorted(scans["participant_id"] + "_ses-" + scans["session"].str.removeprefix("ses-")) == sorted(
@@ -278,8 +269,7 @@ def test_a_combination_of_runs_is_not_another_run(tmp_path):
             base = root / f"sub-{label}/func/sub-{label}_task-rest{name}_space-fsLR_seg-Toy_stat-mean_timeseries"
             write_table(base.with_name(f"{base.name}.tsv"), values, "abcdef")
             base.with_name(f"{base.name}.json").write_text('{"RepetitionTime": 2.0}')
-    found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"xcpd={root}", *CHECK)
-    assert found.code == 0
+    found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"xcpd={root}", *CHECK, code=0)
     scans = table(tmp_path / "out" / "group" / "scans.tsv")
     assert set(scans["n_runs"]) == {"2"}
     assert set(scans["seconds"].astype(float)) == {2 * T * 2.0}
@@ -333,11 +323,9 @@ def test_a_site_has_the_people_of_its_raw_dataset_wherever_its_derivatives_lie(p
     if place != "derivatives":
         derivatives.parent.mkdir()
         shutil.move(raw / "derivatives" / "fmriprep", derivatives)
-    found = run(raw, tmp_path / "out", "participant", "--atlas", "builtin", "-d", derivatives, "--nprocs", 1)
-    assert found.code == 0, found.err
+    run(raw, tmp_path / "out", "participant", "--atlas", "builtin", "-d", derivatives, "--nprocs", 1, code=0)
     words = ("group", "-d", f"a={tmp_path / 'out'}", "--analyses", "check", "--min-time", 0, "--nprocs", 1)
-    found = run(tmp_path / "bids", tmp_path / "all", *words)
-    assert found.code == 0, found.err
+    found = run(tmp_path / "bids", tmp_path / "all", *words, code=0)
     assert "2 people with scans, 2 in the phenotype tables, 2 in both" in found.err
 
 
@@ -395,6 +383,5 @@ def test_a_list_gives_seconds(seconds, code, tmp_path):
     listed = write_list(tmp_path)
     rows = table(listed).assign(repetition_time=seconds)
     rows.to_csv(listed, sep="\t", index=False)
-    found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={listed}", *CHECK)
-    assert found.code == code
+    found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={listed}", *CHECK, code=code)
     assert ("line 2: repetition_time is" in found.err) == (code == 3)

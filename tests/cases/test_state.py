@@ -19,8 +19,6 @@ from tests.running import PLAIN, contents
 
 SERIES = "sub-01/ses-a/func/*_timeseries.tsv"
 ATLAS = ("--atlas", "builtin", "--nprocs", "1", "--quiet")
-
-
 PLAINLY = (*ATLAS, *PLAIN, "--transforms", "power", "fisher_z")
 OTHERWISE = {
     "one person at another threshold": ("--participant-label", "02", "--fd-thresh", "0.01"),
@@ -39,8 +37,7 @@ def test_one_method_per_output_folder(kind, exact_demo, outputs, tmp_path):
     other = [{"OTHER": atlas, "MINE": tmp_path / "mine.yml"}.get(word, word) for word in OTHERWISE[kind]]
     before = contents(outputs)
     for dry in ((), ("--dry-run",)):
-        found = run(exact_demo[0], outputs, "participant", *PLAINLY, *other, *dry)
-        assert found.code == 2
+        found = run(exact_demo[0], outputs, "participant", *PLAINLY, *other, *dry, code=2)
         assert f"holds 4 recordings that were made otherwise ({other[-2]} " in found.err
         assert "--replace" in found.err
     assert contents(outputs, "work") == before
@@ -102,8 +99,8 @@ def test_of_two_runs_with_other_choices_the_second_writes_over_nothing(exact_dem
     """Both have begun before the other has made anything."""
     before = connectomes(outputs)
     monkeypatch.setattr("fcpower_bids.workflows.participant._find_others", lambda *_: [])
-    found = run(exact_demo[0], outputs, "participant", *ATLAS, *PLAIN, "--alpha", "0.5", "--participant-label", "01")
-    assert found.code == 4
+    words = (*ATLAS, *PLAIN, "--alpha", "0.5", "--participant-label", "01")
+    found = run(exact_demo[0], outputs, "participant", *words, code=4)
     assert "Another run has made it with other choices in the meantime" in found.err
     assert connectomes(outputs) == before
 
@@ -111,8 +108,7 @@ def test_of_two_runs_with_other_choices_the_second_writes_over_nothing(exact_dem
 def test_the_same_derivatives_under_a_name_are_the_same_dataset(exact_demo, outputs):
     before = contents(outputs)
     (prepared,) = (exact_demo[0] / "derivatives").iterdir()
-    found = run(exact_demo[0], outputs, "participant", *PLAINLY, "-d", f"one={prepared}")
-    assert found.code == 0, found.err
+    run(exact_demo[0], outputs, "participant", *PLAINLY, "-d", f"one={prepared}", code=0)
     after = contents(outputs)
     of_recordings = [name for name in before if name.startswith(("sub-01/", "sub-02/", "recordings.tsv"))]
     assert {name: before[name] for name in of_recordings} == {name: after.get(name) for name in of_recordings}
@@ -135,8 +131,7 @@ def test_one_dataset_per_output_folder(exact_demo, outputs, tmp_path):
     make_dataset(tmp_path / "same", DemoDesign.tiny(subjects=1, sessions=1, seed=9))
     before = contents(outputs)
     for dry in (("--dry-run",), ()):
-        found = run(tmp_path / "same", outputs, "participant", *PLAINLY, *dry)
-        assert found.code == 2
+        found = run(tmp_path / "same", outputs, "participant", *PLAINLY, *dry, code=2)
         assert "another dataset" in found.err
         assert "an output folder of its own" in " ".join(found.err.split())
     for path in sorted((tmp_path / "same").rglob("*sub-01*"), reverse=True):
@@ -156,8 +151,7 @@ def test_another_study_at_the_same_place_is_another_dataset(exact_demo, tmp_path
     assert run(data, out, "participant", *PLAINLY).code == 0
     description.write_text('{"Name": "Quite another study", "BIDSVersion": "1.9.0"}')
     before = connectomes(out)
-    found = run(data, out, "participant", *PLAINLY)
-    assert found.code == 2
+    found = run(data, out, "participant", *PLAINLY, code=2)
     assert "of another dataset" in found.err
     assert connectomes(out) == before
 
@@ -169,8 +163,7 @@ def test_nothing_of_an_input_that_was_another_person_stays(exact_demo, tmp_path)
     one.write_bytes(other.read_bytes())
     (embedding,) = (Path(f"{path}".replace("timeseries.tsv", "embedding.tsv")) for path in out.glob(SERIES))
     embedding.write_text("of the person before")
-    found = run(copy, out, "participant", *options)
-    assert found.code == 0
+    found = run(copy, out, "participant", *options, code=0)
     assert "its input is another than before" in found.err
     assert not embedding.exists()
     same = [next(out.glob(f"sub-01/ses-{session}/func/*builtin*pearson*.npy")).read_bytes() for session in "ab"]
@@ -178,8 +171,7 @@ def test_nothing_of_an_input_that_was_another_person_stays(exact_demo, tmp_path)
     kept = connectomes(out)
     for path in copy.rglob("*_bold.nii.gz"):  # a copy of the dataset has other times and the same content
         path.touch()
-    again = run(copy, out, "participant", *options)
-    assert again.code == 0
+    again = run(copy, out, "participant", *options, code=0)
     assert "its input" not in again.err
     assert connectomes(out) == kept
 
@@ -201,8 +193,7 @@ def listed(tmp_path_factory):
     words = ("-d", f"list={write_list(folder)}", "--min-time", "0", "--targets", "score", "--nprocs", "1", "--quiet")
     few = ("--folds", 3, "--repeats", 1, "--permutations", 0)
     few += ("--analyses", "prediction", "--save-models", "--any-skill")
-    found = run(folder / "bids", folder / "out", "group", *words, *few)
-    assert found.code == 0, found.err
+    run(folder / "bids", folder / "out", "group", *words, *few, code=0)
     return folder
 
 
@@ -244,14 +235,12 @@ def test_what_is_rejected_is_neither_analysed_nor_packed_nor_predicted(listed, t
     assert "003" not in table(out / "corpus" / "recordings.tsv")["subject"].tolist()
     assert len(table(out / "corpus" / "recordings.tsv")) == 29
     (model,) = (out / "group" / "models").glob("*fc_model")
-    found = run("predict", model, out)
-    assert found.code == 4, found.err
+    run("predict", model, out, code=4)
     (predicted,) = (out / "group" / "predicted").glob("*-fc.tsv")
     rows = table(predicted).set_index("participant_id")
     assert rows["state"].value_counts().to_dict() == {"predicted": 29, "refused": 1}
     assert rows.loc["sub-003", "reason"] == "exclude.tsv: named there"
-    found = run(bids, out, "group", "--min-time", "0", "--analyses", "check", "--replace")
-    assert found.code == 0
+    found = run(bids, out, "group", "--min-time", "0", "--analyses", "check", "--replace", code=0)
     assert "Left out: sub-003: sub-003_task-rest: exclude.tsv: named there" in found.err
     assert "sub-003" not in table(out / "group" / "scans.tsv")["participant_id"].tolist()
     states = table(out / "recordings.tsv").set_index("recording")["state"]
@@ -289,8 +278,7 @@ def test_who_is_missing_is_said_before_the_tables(kind, troubled_demo, troubled)
     path = next(troubled.glob("sub-02/ses-a/**/*_stat-pearsoncorrelation_relmat.tsv"))
     whole = path.read_bytes()
     harm(path)
-    found = run(troubled_demo[0], troubled, "group", "--analyses", "check", "--min-time", "0")
-    assert found.code == 0
+    found = run(troubled_demo[0], troubled, "group", "--analyses", "check", "--min-time", "0", code=0)
     lines = found.err.splitlines()
     missing = [line for line in lines if line.startswith("Left out: ") and "sub-02" in line]
     assert missing
@@ -332,8 +320,7 @@ def test_a_choice_that_nothing_reads_is_named(listed, tmp_path):
         ),
         (("--reports-only", "--targets", "zzz"), "--targets: not used, as --reports-only makes the page"),
     ):
-        found = run(folder / "bids", folder / "out", "group", *words)
-        assert found.code == 0, found.err
+        found = run(folder / "bids", folder / "out", "group", *words, code=0)
         (line,) = [line for line in found.err.splitlines() if "not used" in line]
         assert line.startswith(said)
 
@@ -343,8 +330,7 @@ def test_a_report_of_results_that_are_not_there_is_refused(listed, tmp_path):
     (folder / "out" / "group").rename(folder / "out" / "before")
     (folder / "out" / "group").mkdir()
     (folder / "out" / "before").rename(folder / "out" / "group" / "other")
-    found = run(folder / "bids", folder / "out", "group", "--reports-only", "--name", "nothere")
-    assert found.code == 2
+    found = run(folder / "bids", folder / "out", "group", "--reports-only", "--name", "nothere", code=2)
     assert "holds no results" in found.err
     assert "There are: other." in found.err
 
@@ -355,8 +341,7 @@ def test_two_ways_of_cleaning_make_no_cohort_and_no_pages_in_folders_that_are_jo
     for folder in ("sub-02", "logs/status"):
         shutil.copytree(tmp_path / "other" / folder, outputs / folder, dirs_exist_ok=True)
     assert run(exact_demo[0], outputs, "participant", *PLAINLY, "--reports-only").code == 2
-    found = run(exact_demo[0], outputs, "group", "--analyses", "check")
-    assert found.code == 3
+    found = run(exact_demo[0], outputs, "group", "--analyses", "check", code=3)
     assert "were cleaned otherwise (--fd-thresh 0.0, now 5.0)" in found.err
     (outputs / "exclude.tsv").write_text("participant_id\n02\n")
     assert run(exact_demo[0], outputs, "group", "--analyses", "check").code == 0

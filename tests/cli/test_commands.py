@@ -42,14 +42,12 @@ def test_pages_alone_are_refused_where_a_file_chooses_otherwise(exact_demo, outp
     words = (exact_demo[0], outputs, "participant", "--reports-only", "-c", tmp_path / "c.toml")
     (tmp_path / "c.toml").write_text(line)
     before = contents(outputs)
-    found = run(*words)
-    assert found.code == 2
+    found = run(*words, code=2)
     name = line.partition(" ")[0].replace("_", "-")
     assert f"--{name} is not what the outputs were made with" in found.err
     assert len(found.err.splitlines()) == 1
     assert contents(outputs) == before
-    other = run(*words[:-2], "--head-radius", "40")
-    assert other.code == 2
+    other = run(*words[:-2], "--head-radius", "40", code=2)
     assert "--head-radius is not what the outputs were made with" in other.err
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -77,19 +77,15 @@ def test_every_way_in_leads_to_right_numbers(way, truth, tmp_path):
     out.mkdir(exist_ok=True)
     (out / "exclude.tsv").write_text(f"participant_id\tdecision\nsub-{REJECTED}\treject\n")
     series = {scan: values for scan, values in everything.items() if scan[0] != REJECTED}
-
-    def group(*options: str) -> Finished:
-        return run(tmp_path / "bids", out, "group", *GROUP, *source, *options)
-
+    group = partial(run, tmp_path / "bids", out, "group", *GROUP, *source, code=0)
     predicts(group, out, series, tmp_path / "bids" / "participants.tsv")
     applies_a_model(out, series)
     identifies(group, out, series)
 
 
-def predicts(group: Callable[..., Finished], out: Path, series: Series, people: Path) -> None:
+def predicts(group: partial[Finished], out: Path, series: Series, people: Path) -> None:
     """The score of people who are held out is that of a ridge regression by scikit-learn."""
-    ended = group("--analyses", "prediction", "--save-models", "--any-skill")
-    assert ended.code == 0, ended.err
+    group("--analyses", "prediction", "--save-models", "--any-skill")
     results = out / "group" / "doors"
     written, folds = table(results / "predictions.tsv"), table(results / "folds.tsv")
     penalties = table(results / "prediction.tsv").set_index("fold")["penalty"]
@@ -106,8 +102,7 @@ def predicts(group: Callable[..., Finished], out: Path, series: Series, people: 
 def applies_a_model(out: Path, series: Series) -> None:
     """A model of these people, applied to their scans: what its weights give; nothing of who is rejected."""
     (model,) = (out / "group" / "doors" / "models").glob("*fc-power*")
-    ended = run("predict", model, out)
-    assert ended.code == 4, ended.err
+    run("predict", model, out, code=4)
     with np.load(model / "weights.npz") as arrays:
         weights, level = arrays["weights"][:, 0], float(arrays["intercept"][0])
     found = table(next((out / "group" / "predicted").glob("target-*[!e].tsv")))
@@ -120,10 +115,9 @@ def applies_a_model(out: Path, series: Series) -> None:
         assert np.isclose(own.loc[f"sub-{label}"], edges @ weights + level, atol=1e-5).any(), label
 
 
-def identifies(group: Callable[..., Finished], out: Path, series: Series) -> None:
+def identifies(group: partial[Finished], out: Path, series: Series) -> None:
     """Identification across sessions: nearest neighbours by numpy."""
-    ended = group("--analyses", "fingerprinting", "--replace")
-    assert ended.code == 0, ended.err
+    group("--analyses", "fingerprinting", "--replace")
     people = sorted({label for label, _ in series})
     fc = {scan: np.corrcoef(values.T) for scan, values in series.items()}
     one, other = (np.array([referee.power_edges(fc[label, day], ALPHA) for label in people]) for day in "ab")
@@ -164,8 +158,7 @@ def test_the_series_are_those_of_the_source(shared, series):
 
 def test_identification_of_37_people_is_the_published_one(series, tmp_path):
     source = ("-d", f"list={STAGES / 'list.tsv'}")
-    ended = run(STAGES, tmp_path / "out", "group", *source, "--analyses", "fingerprinting", "--nprocs", "2")
-    assert ended.code == 0, ended.err
+    run(STAGES, tmp_path / "out", "group", *source, "--analyses", "fingerprinting", "--nprocs", "2", code=0)
     found = table(tmp_path / "out" / "group" / "identification.tsv").set_index("representation")
     written = found["accuracy"]
     cells = [

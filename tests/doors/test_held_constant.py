@@ -47,10 +47,8 @@ def root(tmp_path_factory):
 
 
 def group(root, name, *options):
-    ended = run(
-        root / "bids", root / "out", "group", "-d", f"list={root / 'list.tsv'}", "--name", name, *COMMON, *options
-    )
-    assert ended.code == 0, ended.err
+    words = ("group", "-d", f"list={root / 'list.tsv'}", "--name", name, *COMMON, *options)
+    run(root / "bids", root / "out", *words, code=0)
     return root / "out" / "group" / name
 
 

@@ -21,7 +21,7 @@ from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.demo.__main__ import main as make_demo
 from tests.planting.pipelines import hcp_volumes, make_volumes
 from tests.planting.surfaces import labels_of, make_surface_dataset, save_dlabel
-from tests.running import Finished, run_app, run_group
+from tests.running import run_app, run_group
 
 HERE = Path(__file__).parent
 STAGES = HERE.parents[1] / "examples" / "stages"
@@ -38,7 +38,7 @@ def demo(folder: Path) -> Path:
     transforms = ("power", "fisher_z", "log_euclidean", "partial_correlation", "degree", "log_cholesky", "precision")
     chosen = ("--transforms", *transforms, "--eigenvalue-floor", ".001", "--motion-filter-type", "lp")
     chosen += ("--band-stop-min", 6, "--nprocs", 1)
-    return checked(run_app(folder / "in", folder / "out", "--atlas", "builtin", *chosen))
+    return run_app(folder / "in", folder / "out", "--atlas", "builtin", *chosen, code=0).output
 
 
 def stages(folder: Path) -> Path:
@@ -46,7 +46,7 @@ def stages(folder: Path) -> Path:
     if not (folder / "out").exists():  # tests hand in the people that they share
         assert make_demo([str(folder / "in"), "--series", str(STAGES), "--subjects", "2"]) == 0
         (atlas,) = (folder / "in").glob("atlas/*_dseg.nii.gz")
-        checked(run_app(folder / "in", folder / "out", "--atlas", atlas, "--quiet", "--nprocs", 2))
+        run_app(folder / "in", folder / "out", "--atlas", atlas, "--quiet", "--nprocs", 2, code=0)
     return folder / "out"
 
 
@@ -55,14 +55,14 @@ def surface(folder: Path) -> Path:
     make_surface_dataset(folder / "in")
     atlas = save_dlabel(folder / "tpl-fsLR_atlas-Mine_dseg.dlabel.nii", labels_of(5), list("abcde"))
     chosen = ("--fd-thresh", ".12", "--min-time", 60, "--nprocs", 1)
-    return checked(run_app(folder / "in", folder / "out", "--atlas", atlas, *chosen))
+    return run_app(folder / "in", folder / "out", "--atlas", atlas, *chosen, code=0).output
 
 
 def hcp(folder: Path) -> Path:
     """A tree of the Human Connectome Project: motion in degrees, no confounds table."""
     hcp_volumes(folder / "in", *make_volumes(folder / "fmriprep"))
     chosen = ("--atlas", "builtin", "--min-time", 60, "--fd-thresh", ".12", "--low-pass", ".15", "--nprocs", 1)
-    return checked(run_app(folder / "in", folder / "out", *chosen))
+    return run_app(folder / "in", folder / "out", *chosen, code=0).output
 
 
 STUDY = DemoDesign(volumes=140, troubles=False)
@@ -78,7 +78,7 @@ def group(folder: Path) -> Path:
     """Every analysis of a cohort of 24 people with two sessions, then other protocols."""
     if not (folder / "in").exists():  # tests hand in the study that they share
         make_dataset(folder / "in", STUDY)
-        checked(run_app(folder / "in", folder / "out", "--atlas", "builtin", "--quiet", "--nprocs", 1))
+        run_app(folder / "in", folder / "out", "--atlas", "builtin", "--quiet", "--nprocs", 1, code=0)
     score = ("--targets", "planted_score", "null_score", "--family-column", "family_id", "--permutations", 50)
     sites = ("--site-column", "site", "--sites", "hold-out")
     for words in (
@@ -89,8 +89,7 @@ def group(folder: Path) -> Path:
         (*score, "--preset", "paper", "--analyses", "prediction", *QUICK, "--name", "paper"),
         ("--targets", "g=planted_score,age", *QUICK, "--kernel", "linear", "--name", "composite"),
     ):
-        code = run_group(folder / "in", folder / "out", *words)
-        assert code == 0, words
+        assert run_group(folder / "in", folder / "out", *words) == 0, words
     return folder / "out" / "group"
 
 
@@ -99,17 +98,11 @@ def people(folder: Path) -> Path:
     rows = (STAGES / "list.tsv").read_text(encoding="utf-8").splitlines()[:33]
     (folder / "list.tsv").write_text("\n".join(rows).replace("series.npz", str(STAGES / "series.npz")))
     words = ("-d", f"list={folder / 'list.tsv'}", "--targets", "sofas_change_6mo", "--permutations", 20, *QUICK)
-    code = run_group(STAGES, folder / "out", *words)
-    assert code == 0
+    assert run_group(STAGES, folder / "out", *words) == 0
     return folder / "out" / "group"
 
 
 CASES: dict[str, Callable[[Path], Path]] = {each.__name__: each for each in (demo, stages, surface, hcp, group, people)}
-
-
-def checked(finished: Finished) -> Path:
-    assert finished.code == 0, finished.err
-    return finished.output
 
 
 def tables(root: Path) -> Iterator[tuple[str, pd.DataFrame]]:

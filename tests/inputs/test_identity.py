@@ -116,8 +116,7 @@ def test_connectomes_of_one_age_are_those_of_the_same_voxels_elsewhere(exact_dem
     for space in (THREE, FOUR):
         copy_builtin(tmp_path / "atlases" / f"tpl-{space}_atlas-Own_dseg")
     options = ("--atlas", "Own", "--atlas-dir", tmp_path / "atlases", "--space", "MNIInfant:cohort-3", *ONE, *PLAIN)
-    found = run_app(tmp_path / "bids", tmp_path / "out", *options)
-    assert found.code == 0, found.err
+    found = run_app(tmp_path / "bids", tmp_path / "out", *options, code=0)
     (written,) = found.files("*cohort-3*space-MNIInfant*stat-pearsoncorrelation_relmat.tsv")
     matrix, parcels = read_matrix(written)
     expected, names = read_matrix(exact_run.file("sub-01_ses-a_task-rest_run-1", "pearsoncorrelation_relmat.tsv"))

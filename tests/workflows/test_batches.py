@@ -109,8 +109,7 @@ def test_a_worker_that_is_killed_costs_its_recording_only(exact_demo, whole, sta
     assert "killed from outside" in found.reason(VICTIM)
     assert f"failed: {VICTIM}" in err
     assert "Traceback" not in err
-    again = run_app(exact_demo[0], tmp_path / "out", *ATLAS)
-    assert again.code == 0
+    again = run_app(exact_demo[0], tmp_path / "out", *ATLAS, code=0)
     assert "3 of them finished before" in again.err
     assert files_of(again) == files_of(whole)
 
@@ -128,8 +127,7 @@ def test_kill_9_ends_the_workers_and_loses_nothing_that_was_finished(exact_demo,
     assert read_status(output, VICTIM).state == "running"
     before = times_of(output)
     assert len(before) > 30
-    again = run_app(exact_demo[0], output, *ATLAS)
-    assert again.code == 0
+    again = run_app(exact_demo[0], output, *ATLAS, code=0)
     assert "2 of them finished before" in again.err
     after = times_of(output)
     assert {path: after[path] for path in before} == before

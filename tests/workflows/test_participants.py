@@ -74,8 +74,7 @@ def test_the_nodes_of_the_documentation_run_alone_in_a_workflow_of_anybody(exact
 def test_a_disk_that_is_too_small_is_known_before_the_start(exact_demo, tmp_path, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10_000, 9_000, 1_000))
-    found = run_app(exact_demo[0], tmp_path / "out", "--atlas", "builtin", "--dry-run")
-    assert found.code == 2
+    found = run_app(exact_demo[0], tmp_path / "out", "--atlas", "builtin", "--dry-run", code=2)
     assert re.search(r"will need at least .* GB, but only 0\.0 GB are free", found.err)
 
 
@@ -114,8 +113,7 @@ def test_what_is_finished_is_not_read_again_and_what_was_left_of_it_is_never_rea
 def test_jobs_of_a_plugin_leave_nothing_in_the_work_folder(tmp_path, plugin):
     make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=2, volumes=90))
     (here := tmp_path / "here.yml").write_text(f"plugin: {plugin}\n")
-    found = run_app(tmp_path / "in", tmp_path / "out", *WITHIN, "--use-plugin", here)
-    assert found.code == 0
+    found = run_app(tmp_path / "in", tmp_path / "out", *WITHIN, "--use-plugin", here, code=0)
     assert [path.name for path in (found.output / "work").iterdir()] == ["atlases"]
 
 
