@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tests.command import main
-from tests.running import run as run
+from tests.running import Finished, run
 
 P, T, TR = 6, 60, 2.0
 LABELS = tuple(f"{number:03d}" for number in range(1, 31))
@@ -92,10 +91,10 @@ def write_people(folder: Path, labels: Iterable[str] = LABELS, **columns: object
     return write_table(folder / "participants.tsv", participant_id=[f"sub-{label}" for label in labels], **columns)
 
 
-def group(folder: Path, *options: object, quick: Sequence[object] = QUICK) -> int:
-    """Run the group level on the list, and return the exit code."""
+def group(folder: Path, *options: object, quick: Sequence[object] = QUICK, code: int = 0) -> Finished:
+    """Run the group level on the list, which has to end with this exit code."""
     source = () if "-d" in options else ("-d", f"list={folder / 'list.tsv'}")
-    return main([str(folder / "bids"), str(folder / "out"), "group", *quick, *map(str, (*source, *options))])
+    return run(folder / "bids", folder / "out", "group", *quick, *source, *options, code=code)
 
 
 def read(folder: Path, name: str) -> pd.DataFrame:

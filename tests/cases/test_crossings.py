@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from fcpower_bids import load_cohort
 from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.demo.dataset import make_dataset
 from fcpower_bids.demo.signals import DemoDesign
+from tests.cases import cohorts
 from tests.cases.cohorts import QUICK, read, run, store_matrices, table, write_series, write_table
 from tests.running import run_app
 
@@ -20,6 +22,7 @@ RANDOM = np.random.default_rng(5)
 SCORE = np.linspace(0, 1, len(PEOPLE)) + 0.05 * RANDOM.standard_normal(len(PEOPLE))
 AGE = np.round(RANDOM.uniform(20, 60, len(PEOPLE)))
 PREDICT = (*QUICK[:6], "--permutations", 39, *QUICK[8:], "--analyses", "prediction", "--representations", "fc")
+group = partial(cohorts.group, quick=PREDICT)
 
 
 def cohort(folder, **columns):
@@ -30,18 +33,13 @@ def cohort(folder, **columns):
     return folder
 
 
-def group(folder, *options, quick=PREDICT, code=None):
-    source = () if "-d" in options else ("-d", f"list={folder / 'list.tsv'}")
-    return run(folder / "bids", folder / "out", "group", *quick, *source, *options, code=code)
-
-
 def models(folder):
     return sorted((folder / "out" / "group" / "models").glob("*_model"))
 
 
 def save_model(folder, *options):
     """The only model of a run with a score as target."""
-    group(folder, "--targets", "score", "--save-models", *options, code=0)
+    group(folder, "--targets", "score", "--save-models", *options)
     (model,) = models(folder)
     return model
 
@@ -138,7 +136,7 @@ def test_minutes_of_someone_with_a_session_of_unknown_length_are_not_known(tmp_p
     rows.loc[rows["session_id"].eq(2) & rows["participant_id"].isin(PEOPLE[:10]), "minutes"] = np.nan
     rows.to_csv(folder / "list.tsv", sep="\t", index=False, na_rep="n/a")
     write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE, score=SCORE)
-    assert group(folder, "--targets", "score", "--covariates", "minutes").code == 0
+    group(folder, "--targets", "score", "--covariates", "minutes")
     assert set(read(folder, "predictions")["participant_id"]) == set(PEOPLE[10:])
 
 
@@ -147,7 +145,7 @@ def test_who_is_gone_has_no_prediction_and_no_page_of_it(tmp_path):
     predictions(tmp_path, model)
     (tmp_path / "out" / "sub-001_another-model.html").write_text("")
     pd.read_csv(tmp_path / "list.tsv", sep="\t").iloc[3:].to_csv(tmp_path / "list.tsv", sep="\t", index=False)
-    assert group(tmp_path, "--targets", "score", "--replace", quick=(*QUICK, "--analyses", "check")).code == 0
+    group(tmp_path, "--targets", "score", "--replace", quick=(*QUICK, "--analyses", "check"))
     people = predictions(tmp_path, model)["participant_id"].tolist()
     assert people == list(PEOPLE[3:])
     pages = {path.name.partition("_")[0] for path in (tmp_path / "out").glob("sub-*_target-*.html")}
@@ -167,7 +165,7 @@ def test_the_page_of_a_run_that_was_stopped_shows_what_was_done_and_nothing_of_o
 
     def stop_without_some(n):
         pd.read_csv(tmp_path / "list.tsv", sep="\t").iloc[n:].to_csv(tmp_path / "list.tsv", sep="\t", index=False)
-        assert group(tmp_path, "--targets", "score", quick=both).code == 130
+        group(tmp_path, "--targets", "score", quick=both, code=130)
         return group(tmp_path, "--reports-only", quick=()).err
 
     monkeypatch.setitem(ANALYSES, "edges", stopped)
@@ -183,17 +181,17 @@ def test_a_list_has_one_name_whatever_it_is_called(tmp_path, monkeypatch):
     cohort(tmp_path)
     check = (*QUICK, "--analyses", "check")
     for name in ("list", "mine", "list"):
-        assert group(tmp_path, "-d", f"{name}={tmp_path / 'list.tsv'}", quick=check).code == 0
+        group(tmp_path, "-d", f"{name}={tmp_path / 'list.tsv'}", quick=check)
     monkeypatch.chdir(cohort(tmp_path / "another", age=AGE + 1))
     for name in ("list", "other"):  # another list of this name
-        assert group(tmp_path, "-d", f"{name}=list.tsv", quick=check).code == 2
+        group(tmp_path, "-d", f"{name}=list.tsv", quick=check, code=2)
     assert len(read(tmp_path, "scans")) == len(PEOPLE)
 
 
 def test_strata_of_the_folds_are_no_business_of_a_model_of_one_target(tmp_path):
     cohort(tmp_path, dx=["x", "y", "y", "x"] * 10)
     options = ("--targets", "score", "dx", "--save-models", "--stratify", "--any-skill")
-    assert group(tmp_path, *options).code == 0
+    group(tmp_path, *options)
     assert len(models(tmp_path)) == 2
 
 
@@ -201,7 +199,7 @@ def test_curves_of_identification_need_no_phenotypes(tmp_path):
     folder = write_series(tmp_path, PEOPLE[:20], sessions=("1", "2"), volumes=60)
     write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE[:20], irrelevant=AGE[:20])
     quick = (*QUICK, "--analyses", "learning_curves", "--representations", "fc")
-    assert group(folder, quick=quick).code == 0
+    group(folder, quick=quick)
     assert len(read(folder, "identification_curves"))
 
 
@@ -211,11 +209,11 @@ def test_scans_of_unknown_length_weigh_the_same_and_others_by_their_minutes(tmp_
     assert unknown not in group(folder, quick=check).err
     rows = store_matrices(folder)
     rows.to_csv(folder / "list.tsv", sep="\t", index=False)
-    found = group(folder, "--replace", quick=check, code=0)
+    found = group(folder, "--replace", quick=check)
     assert unknown in found.err
     matrices = [np.load(folder / name) for name in rows["path"]]
     rows.assign(minutes=[10.0, 4.0] * 6).to_csv(folder / "list.tsv", sep="\t", index=False)
-    assert group(folder, "--replace", quick=check).code == 0
+    group(folder, "--replace", quick=check)
     loaded = load_cohort(folder / "out", folder / "bids", min_time=0)
     expected = [(10 * first + 4 * second) / 14 for first, second in zip(matrices[::2], matrices[1::2], strict=True)]
     np.testing.assert_allclose(loaded.connectomes, expected, atol=1e-12)

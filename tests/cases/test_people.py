@@ -13,8 +13,7 @@ from scipy import stats
 
 from fcpower_bids import load_cohort
 from fcpower_bids.core.folds import replicated_folds
-from tests.cases.cohorts import PEOPLE, group, observed, read, write_series, write_table
-from tests.command import main
+from tests.cases.cohorts import PEOPLE, group, observed, read, run, write_series, write_table
 from tests.referee import ridge
 from tests.test_protocols import climb, inner_score
 
@@ -49,7 +48,7 @@ def test_01_a_value_is_that_of_the_session_of_the_scan(tmp_path, scanned, chosen
         others = [3 * (one.removeprefix("ses-").lstrip("0").lower() != used) for one in in_table]
         of_sessions(tmp_path, form, in_table, AGES[:, None] + np.array(others), column=column)
     options = ("--session-label", *chosen) if chosen else ()
-    assert group(tmp_path, *PREDICT, "--targets", "age", "years", *options) == 0
+    group(tmp_path, *PREDICT, "--targets", "age", "years", *options)
     for column in ("age", "years"):
         assert observed(tmp_path, column) == pytest.approx(dict(zip(PEOPLE, AGES, strict=True)))
 
@@ -58,7 +57,7 @@ def test_01_a_value_is_that_of_the_session_of_the_scan(tmp_path, scanned, chosen
 def test_01_in_python_a_scan_has_the_values_of_its_session(tmp_path, form):
     write_series(tmp_path, sessions=("2", "10", "11"))
     of_sessions(tmp_path, form, ("2", "10"), AGES[:, None] + np.array([0, 3]))
-    assert group(tmp_path, *PREDICT, "--targets", "age") == 0
+    group(tmp_path, *PREDICT, "--targets", "age")
     cohort = load_cohort(tmp_path / "out", tmp_path / "bids", per="scan", min_time=0.0)
     ages = cohort.to_dataframe().reset_index().pivot(index="participant_id", columns="session", values="age")
     np.testing.assert_array_equal(ages["ses-2"], AGES)
@@ -75,7 +74,7 @@ def test_01_in_python_a_scan_has_the_values_of_its_session(tmp_path, form):
         (5, "25.00", ""),
     ],
 )
-def test_the_person_in_whom_two_tables_differ_is_named(place, cell, words, people, tmp_path, capsys):
+def test_the_person_in_whom_two_tables_differ_is_named(place, cell, words, people, tmp_path):
     ages = np.arange(20, 50)
     write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, age=ages)
     cells = [cell if row == place else f"{age}.0" for row, age in enumerate(ages)]
@@ -84,8 +83,7 @@ def test_the_person_in_whom_two_tables_differ_is_named(place, cell, words, peopl
     if words.startswith("--config-file"):
         (tmp_path / "choices.toml").write_text('missing_values = ["age=refused"]\n')
         options, words = [*options, "--config-file", tmp_path / "choices.toml"], ""
-    assert group(people, *PREDICT, *options) == (3 if words else 0)
-    assert words in " ".join(capsys.readouterr().err.split())
+    assert words in " ".join(group(people, *PREDICT, *options, code=3 if words else 0).err.split())
 
 
 @pytest.mark.parametrize("form", ["phenotype", "sessions"])
@@ -97,7 +95,7 @@ def test_01_a_person_without_a_row_of_the_session_misses_the_value(tmp_path, for
         path.write_text(path.read_text() + "".join(f"{one}\tses-1\t99\n" for one in PEOPLE[20:]))
     else:
         of_sessions(tmp_path, form, ("ses-1",), AGES[20:, None] + 50, PEOPLE[20:])
-    assert group(tmp_path, *PREDICT, "--targets", "age") == 0
+    group(tmp_path, *PREDICT, "--targets", "age")
     assert observed(tmp_path, "age") == pytest.approx(dict(zip(PEOPLE[:20], AGES[:20], strict=True)))
     reasons = read(tmp_path, "excluded").groupby("participant_id")["reason"].agg(" ".join)
     assert set(reasons.index) == set(PEOPLE[20:])
@@ -105,11 +103,10 @@ def test_01_a_person_without_a_row_of_the_session_misses_the_value(tmp_path, for
 
 
 @pytest.mark.parametrize(("scanned", "in_table"), [(("01",), ("baseline", "followup")), (("2", "10"), ("ses-x",))])
-def test_01_sessions_that_do_not_meet_are_both_listed(tmp_path, capsys, scanned, in_table):
+def test_01_sessions_that_do_not_meet_are_both_listed(tmp_path, scanned, in_table):
     write_series(tmp_path, sessions=scanned)
     of_sessions(tmp_path, "phenotype", in_table, np.column_stack([AGES] * len(in_table)))
-    assert group(tmp_path, *PREDICT, "--targets", "age") == 3
-    said = capsys.readouterr().err
+    said = group(tmp_path, *PREDICT, "--targets", "age", code=3).err
     assert "ages.tsv" in said
     assert all(f"ses-{label}" in said for label in (*scanned, *(one.removeprefix("ses-") for one in in_table)))
 
@@ -138,7 +135,7 @@ def test_08_targets_folds_and_decisions_mean_the_same_people(people, first):
     decided = spelled(people / "out.csv", of_decisions, decision=["reject", "accept", *["doubt"] * 28])
     options = ("--phenotypes", table, "--folds-file", people / "folds.csv", "--exclude-file", decided)
     quick = ("--inner-folds", 2, "--permutations", 0, "--min-time", 0, "--nprocs", 1)
-    assert group(people, *PREDICT, "--targets", "age", *options, quick=quick) == 0
+    group(people, *PREDICT, "--targets", "age", *options, quick=quick)
     assert observed(people, "age") == pytest.approx(dict(zip(PEOPLE[1:], AGES[1:], strict=True)))
     tested = read(people, "folds").query("role == 'test'").set_index("participant_id")["fold"]
     assert (tested + 1).to_dict() == dict(zip(PEOPLE[1:], folds[1:], strict=True))
@@ -151,7 +148,7 @@ def test_08_a_code_is_missing_where_it_is_declared(people):
     table = write_table(people / "x.tsv", participant_id=PEOPLE, **dict.fromkeys(hints, ages))
     (people / "x.json").write_text(json.dumps(hints))
     options = ("--targets", *hints, "--phenotypes", table, "--missing-values", "option=77")
-    assert group(people, *PREDICT, *options) == 0
+    group(people, *PREDICT, *options)
     missing = {name for name in hints if PEOPLE[0] not in observed(people, name)}
     assert missing == {"level", "code", "option"}
 
@@ -161,18 +158,18 @@ def model(one_session, tmp_path_factory):
     """A model of people from 20 to 60, and the folder of outputs that it may be applied to."""
     folder = shutil.copytree(one_session, tmp_path_factory.mktemp("model") / "people")
     write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE, age=AGES, score=AGES[::-1])
-    assert group(folder, *PREDICT, "--targets", "score", "--save-models", "--any-skill") == 0
+    group(folder, *PREDICT, "--targets", "score", "--save-models", "--any-skill")
     return next((folder / "out" / "group" / "models").glob("*_model"))
 
 
 def test_08_predict_reads_ages_as_the_group_level_does(people, model):
     write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, score=AGES)
-    assert group(people, "--analyses", "check") == 0
+    group(people, "--analyses", "check")
     hints = {"zeros": {}, "capitals": {"Levels": {"77": "refused"}}}
     for spelling, hint in hints.items():
         table = spelled(people / "new.csv", spelling, age=np.where(np.arange(30) == 3, 77, AGES))
         (people / "new.json").write_text(json.dumps({"age": hint} if hint else {}))
-        assert main(["predict", str(model), str(people / "out"), "--phenotypes", str(table)]) == 0
+        run("predict", model, people / "out", "--phenotypes", table, code=0)
         rows = pd.read_csv(next((people / "out" / "group" / "predicted").glob("*fc.tsv")), sep="\t")
         old = rows["warning"].fillna("").str.contains("77 years old")
         assert rows.loc[old, "participant_id"].tolist() == ([] if hint else [PEOPLE[3]])
@@ -186,10 +183,9 @@ def test_08_predict_reads_ages_as_the_group_level_does(people, model):
          ("--targets", "score", "--site-column", "Site")),
     ],
 )  # fmt: skip
-def test_08_columns_that_differ_by_capitals_alone_are_refused(people, capsys, tables, options):
+def test_08_columns_that_differ_by_capitals_alone_are_refused(people, tables, options):
     paths = [write_table(people / name, participant_id=PEOPLE, **columns) for name, columns in tables.items()]
-    assert group(people, *PREDICT, "--phenotypes", *paths, *options) == 3
-    said = capsys.readouterr().err
+    said = group(people, *PREDICT, "--phenotypes", *paths, *options, code=3).err
     names = [name for columns in tables.values() for name in columns]
     used = options[-1].lower()
     assert all(f"'{name}'" in said for name in names if name.lower() == used)
@@ -197,26 +193,25 @@ def test_08_columns_that_differ_by_capitals_alone_are_refused(people, capsys, ta
     assert not (people / "out" / "group" / "predictions.tsv").exists()
 
 
-def test_09_a_column_that_is_mostly_numbers_is_listed_as_not_predicted(people, capsys):
+def test_09_a_column_that_is_mostly_numbers_is_listed_as_not_predicted(people):
     words = {"age": "89+", "bmi": ".", "memory": "<5", "minutes_of_walk": "refused"}
     columns = {column: [*map(str, AGES[:-1]), word] for column, word in words.items()}
     write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, iq=AGES[::-1], **columns)
-    assert group(people, *PREDICT) == 0
+    terminal = group(people, *PREDICT).err
     assert read(people, "prediction_summary")["target"].unique().tolist() == ["iq"]
     reasons = read(people, "excluded").query("what == 'target'")["reason"].str.cat(sep=" ")
     check = read(people, "check").query("check == 'not predicted'")
     page = (people / "out" / "group.html").read_text().replace("&lt;", "<").replace("&#39;", "'")
-    terminal = capsys.readouterr().err
     for column, word in words.items():
         for said in (reasons, (check["finding"] + check["remedy"]).str.cat(sep=" "), page, terminal):
             assert f"'{word}'" in said
             assert f"{column}={word}" in said
 
 
-def test_24_an_unknown_column_comes_before_the_results_of_another_question(people, capsys):
+def test_24_an_unknown_column_comes_before_the_results_of_another_question(people):
     columns = {"age": AGES, "iq": AGES[::-1], "memory": np.roll(AGES, 5), "site": list("ab") * 15}
     write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, **columns)
-    assert group(people, *PREDICT, "--targets", "age") == 0
+    group(people, *PREDICT, "--targets", "age")
     before = (people / "out" / "group" / "predictions.tsv").read_bytes()
     for options, wrong, meant in (
         (("--targets", "Age"), "Age", "age"),
@@ -224,9 +219,7 @@ def test_24_an_unknown_column_comes_before_the_results_of_another_question(peopl
         (("--targets", "iq", "--site-column", "Site"), "Site", "site"),
         (("--targets", "g=age,memry"), "memry", "memory"),
     ):
-        capsys.readouterr()
-        assert group(people, *PREDICT, *options) == 3
-        said = capsys.readouterr().err
+        said = group(people, *PREDICT, *options, code=3).err
         assert f"'{wrong}'" in said
         assert f"Did you mean '{meant}'?" in said
         assert "another question" not in said
@@ -249,7 +242,7 @@ def test_10_a_composite_is_of_those_who_have_all_its_measures(people):
         composites[name] = measures.add_prefix(name)
     write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, **pd.concat(composites.values(), axis=1))
     targets = [f"{name}={','.join(measures)}" for name, measures in composites.items()]
-    assert group(people, *PREDICT, "--targets", *targets) == 0
+    group(people, *PREDICT, "--targets", *targets)
     predictions, folds = read(people, "predictions").dropna(subset="observed"), read(people, "folds")
     for name, measures in composites.items():
         complete, table = measures.dropna(), predictions[predictions["target"] == name]
@@ -264,29 +257,25 @@ def test_10_a_composite_is_of_those_who_have_all_its_measures(people):
 
 
 @pytest.mark.parametrize("shift", [0, 500])
-def test_25_all_rows_are_judged(tmp_path, model, capsys, shift):
+def test_25_all_rows_are_judged(tmp_path, model, shift):
     folder = write_series(tmp_path, seed=5)
     write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE, score=AGES + shift)
-    assert group(folder, "--analyses", "check") == 0
-    capsys.readouterr()
-    assert main(["predict", str(model), str(folder / "out")]) == 0
+    group(folder, "--analyses", "check")
+    said = run("predict", model, folder / "out", code=0).out
     path = next((folder / "out" / "group" / "predicted").glob("*fc.tsv"))
     rows = pd.read_csv(path, sep="\t")
     known = rows["participant_id"].map(dict(zip(PEOPLE, AGES + shift, strict=True)))
     inside = int(((rows["low"] <= known) & (known <= rows["high"])).sum())
-    said = capsys.readouterr().out
     assert f"{inside} of 30 scans with a known score lie in their intervals" in said
     assert ("do not hold" in said) == (shift > 0)
     assert json.loads(path.with_suffix(".json").read_text())["Coverage"]["Inside"] == inside
 
 
-def test_a_covariate_that_no_scan_has_is_named(people, capsys):
+def test_a_covariate_that_no_scan_has_is_named(people):
     write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, age=AGES)
-    covariate = "degrees_of_freedom"
-    options = ("--analyses", "edges", "--targets", "age", "--covariates", covariate, "--representations", "fc")
-    assert group(people, *options) == 3
-    said = capsys.readouterr().err
-    assert f"'{covariate}' is known of nobody" in said
+    options = ("--analyses", "edges", "--targets", "age", "--representations", "fc")
+    said = group(people, *options, "--covariates", "degrees_of_freedom", code=3).err
+    assert "'degrees_of_freedom' is known of nobody" in said
     assert "participant_id" not in said
 
 
@@ -302,7 +291,7 @@ def test_people_without_a_site_change_places_among_themselves(without, tmp_path)
         people["scanner"] = np.repeat(["a", "b"], 15)
     write_table(tmp_path / "bids" / "participants.tsv", **people)
     asked = ("--analyses", "prediction", "qc_fc", "edges", "--representations", "fc", "--permutations", 20)
-    assert group(tmp_path, *asked, "--targets", "age") == 0
+    group(tmp_path, *asked, "--targets", "age")
     motion = read(tmp_path, "qcfc")["r"]
     edges = load_cohort(tmp_path / "out", tmp_path / "bids", min_time=0.0).features("fc")
     labels = people.set_index("participant_id").reindex(PEOPLE).iloc[:, 1:].fillna("n/a")
@@ -328,7 +317,7 @@ def test_01_who_is_described_by_a_later_session_has_the_values_of_that(lacking, 
     write_series(tmp_path, sessions=("1", "2"), draw=draw)
     of_sessions(tmp_path, "phenotype", ("1", "2"), AGES_OF_SESSIONS)
     asked = ("--targets", "age", "--encoder", "random-init", "--representations", "fc", "embedding")
-    assert group(tmp_path, *PREDICT, *asked, "--covariates", "scans") == (4 if lacking else 0)
+    group(tmp_path, *PREDICT, *asked, "--covariates", "scans", code=4 if lacking else 0)
     later = np.isin(np.arange(30), lacking)
     counts = np.column_stack([np.ones(30), 2.0 - later])
     folds = read(tmp_path, "folds")
@@ -354,7 +343,7 @@ def test_01_at_more_minutes_the_sessions_that_are_long_enough_give_the_values(tm
     (tmp_path / "choices.toml").write_text("scan_minutes = [4]\n")
     quick = ("--folds", 3, "--repeats", 1, "--min-time", 0, "--nprocs", 1, "--random-seed", 0)
     asked = ("--analyses", "learning_curves", "--targets", "age", "--config-file", tmp_path / "choices.toml")
-    assert group(tmp_path, *asked, quick=quick) == 0
+    group(tmp_path, *asked, quick=quick)
     rows = read(tmp_path, "learning_curves").query("minutes == 4 and representation == 'fc'")
     rows = rows[rows["n_people"] == rows["n_people"].max()].sort_values("fold")
     long_enough = [(1,) if row % 2 else (0, 1) for row in range(30)]
@@ -374,7 +363,7 @@ def test_01_at_more_minutes_the_sessions_that_are_long_enough_give_the_values(tm
 
 
 @pytest.mark.parametrize(("labels", "code"), [(("1", "01"), 3), (("A", "a"), 3), (("1", "10"), 0)])
-def test_a_session_in_two_spellings_is_refused(labels, code, tmp_path, capsys):
+def test_a_session_in_two_spellings_is_refused(labels, code, tmp_path):
     write_series(tmp_path, sessions=labels)
-    assert group(tmp_path, "--analyses", "check") == code
-    assert ("one session in two spellings" in capsys.readouterr().err) == (code == 3)
+    told = group(tmp_path, "--analyses", "check", code=code).err
+    assert ("one session in two spellings" in told) == (code == 3)

@@ -44,7 +44,7 @@ def three_targets(tmp_path_factory):
 def test_the_peak_of_an_exponent_is_that_of_the_parabola_through_its_table(three_targets, criterion):
     targets = ("score", "other", "arm")
     chosen = ("--analyses", "alpha_selection", "--alpha-selection", criterion)
-    assert group(three_targets, "--targets", *targets, *chosen, "--replace", "--repeats", 4) == 0
+    group(three_targets, "--targets", *targets, *chosen, "--replace", "--repeats", 4)
     curves = read(three_targets, "alpha")
     facts = json.loads((three_targets / "out" / "group" / "alpha.json").read_text())
     assert list(facts["QuadraticFit"]) == list(targets)
@@ -76,7 +76,7 @@ def test_a_number_that_is_cut_in_two_is_predicted_as_a_column_of_classes(three_t
     shutil.copytree(three_targets, tmp_path / "cohort", ignore=shutil.ignore_patterns("out"))
     table.to_csv(tmp_path / "cohort" / "bids" / "participants.tsv", sep="\t", index=False, na_rep="n/a")
     words = ("--analyses", "prediction", "--permutations", 50, "--targets", "cut", "old = age>=22.5", "age")
-    assert group(tmp_path / "cohort", *words) == 0
+    group(tmp_path / "cohort", *words)
     for name in ("prediction", "predictions", "comparisons", "prediction_summary"):
         rows = read(tmp_path / "cohort", name).round(9)
         cut, old = (rows[rows["target"] == target].drop(columns="target") for target in ("cut", "old"))
@@ -97,7 +97,7 @@ def test_scans_shorter_than_a_length_are_in_no_row_of_it(tmp_path):
     short = np.load(folder / "sub-003_b.npy")[:120]
     np.save(folder / "sub-003_b.npy", short)
     words = ("--analyses", "learning_curves", "--scan-minutes", 3.5, 5, 8)
-    assert group(folder, *words) == 0
+    group(folder, *words)
     rows = read(folder, "identification_curves")
     rows = rows[rows["draw"].eq(rows.groupby(["minutes", "part", "n_people"])["draw"].transform("min"))]
     for minutes, of_short in ((3.5, True), (5.0, False), (8.0, False)):
@@ -121,7 +121,7 @@ def test_scans_shorter_than_a_length_are_in_no_row_of_it(tmp_path):
 
 def test_a_random_subsample_has_the_scores_of_a_cohort_of_its_people(three_targets, tmp_path):
     words = ("--targets", "score", "--analyses", "learning_curves", "--sample-sizes", 18, "--subsamples", "--replace")
-    assert group(three_targets, *words) == 0
+    group(three_targets, *words)
     folder, curves, draw = three_targets, read(three_targets, "learning_curves"), 7
     people = np.sort(np.random.default_rng((0, draw, 21)).permutation(30)[:18])
     names = [MANY[place] for place in people]
@@ -142,7 +142,7 @@ def test_a_random_subsample_has_the_scores_of_a_cohort_of_its_people(three_targe
     pd.DataFrame(rows).to_csv(tmp_path / "folds.tsv", sep="\t", index=False)
     words = ("--targets", "score", "--analyses", "prediction", "--folds-file", tmp_path / "folds.tsv")
     quick = ("--permutations", 0, "--min-time", 0, "--nprocs", 1)
-    assert group(tmp_path, *words, quick=quick) == 0
+    group(tmp_path, *words, quick=quick)
     keys = ["representation", "fold"]
     own = read(tmp_path, "prediction").set_index(keys)["r"].sort_index()
     part = curves[curves["n_people"].eq(18) & curves["repeat"].eq(draw) & curves["part"].eq("full")]
@@ -170,7 +170,7 @@ def scores_in_tangent_space(folder: Path, reference: np.ndarray) -> list[float]:
     return expected
 
 
-def test_the_tangent_space_of_a_corpus_whitens_by_the_mean_of_its_people(three_targets, tmp_path, capsys):
+def test_the_tangent_space_of_a_corpus_whitens_by_the_mean_of_its_people(three_targets, tmp_path):
     others = [np.corrcoef(np.random.default_rng(number).standard_normal((12, 100))) for number in range(20)]
     names = [f"parcel{number:04d}" for number in range(1, 13)]
     mean = pd.DataFrame(np.mean(others, axis=0), names, names)
@@ -178,7 +178,7 @@ def test_the_tangent_space_of_a_corpus_whitens_by_the_mean_of_its_people(three_t
     chosen.write_text(f'tangent_reference = "{tmp_path / "mean.tsv"}"\npenalties = [0.1]\n')
     words = ("--targets", "score", "--analyses", "transform_screen", "--preset", "paper", "--config-file", chosen)
     mean.iloc[::-1, ::-1].to_csv(tmp_path / "mean.tsv", sep="\t", index_label="Node")
-    assert group(three_targets, *words, "--replace") == 0
+    group(three_targets, *words, "--replace")
     screen = read(three_targets, "transform_screen").set_index("representation")
     folds = read(three_targets, "transform_screen_folds").query("representation == 'tangent_corpus'")
     assert screen.loc["tangent_corpus", "status"] == "scored"
@@ -189,5 +189,4 @@ def test_the_tangent_space_of_a_corpus_whitens_by_the_mean_of_its_people(three_t
         (tmp_path / "mean.tsv").unlink(missing_ok=True)
         if wrong is not None:
             wrong.to_csv(tmp_path / "mean.tsv", sep="\t", index_label="Node")
-        assert group(three_targets, *words, "--replace") == 3
-        assert said in capsys.readouterr().err
+        assert said in group(three_targets, *words, "--replace", code=3).err

@@ -9,7 +9,7 @@ import pytest
 from fcpower_bids.cohort.assembly import load_cohort
 from fcpower_bids.cohort.people import match_ids
 from fcpower_bids.cohort.phenotype_columns import measure_sets
-from tests.cases.cohorts import group, write_series, write_table
+from tests.cases.cohorts import group, run, write_series, write_table
 from tests.command import main
 from tests.planting.participant_outputs import PARCELS, add_output, make_outputs, series_of, write_participants
 from tests.planting.planted import Planted, make_cohort
@@ -60,11 +60,11 @@ def listed(tmp_path):
     return write_series(tmp_path, people, parcels=8)
 
 
-def test_a_row_whose_path_is_of_somebody_else_is_refused(listed, capsys):
+def test_a_row_whose_path_is_of_somebody_else_is_refused(listed):
     table = (listed / "list.tsv").read_text().replace("sub-03\tsub-03.npy", "sub-03\tsub-04.npy")
     (listed / "list.tsv").write_text(table)
-    assert group(listed, "--targets", "sex", quick=WORDS) == 3
-    assert "line 4: the path sub-04.npy is of sub-04, and participant_id says 03" in capsys.readouterr().err
+    told = group(listed, "--targets", "sex", quick=WORDS, code=3).err
+    assert "line 4: the path sub-04.npy is of sub-04, and participant_id says 03" in told
 
 
 @pytest.mark.parametrize(
@@ -87,20 +87,19 @@ def people_of(listed):
 def test_a_copy_under_two_ids_keeps_both_out_until_one_is_rejected(listed):
     (listed / "sub-02.npy").write_bytes((listed / "sub-01.npy").read_bytes())
     scores = listed / "scores.csv"
-    assert group(listed, "--phenotypes", scores, quick=WORDS) == 0
+    group(listed, "--phenotypes", scores, quick=WORDS)
     assert not people_of(listed) & {"sub-01", "sub-02"}
     told = pd.read_csv(listed / "out" / "group" / "check.tsv", sep="\t").set_index("check")
     assert told.loc["copied scans", "level"] == "alarm"
     (listed / "out" / "exclude.tsv").write_text("participant_id\tdecision\nsub-01\taccept\nsub-02\treject\n")
-    assert group(listed, "--phenotypes", scores, quick=WORDS) == 0
+    group(listed, "--phenotypes", scores, quick=WORDS)
     assert people_of(listed) & {"sub-01", "sub-02"} == {"sub-01"}
 
 
-def test_a_label_without_its_zero_is_answered_with_those_that_there_are(listed, capsys):
-    assert group(listed, "--phenotypes", listed / "scores.csv", quick=WORDS) == 0
-    out = str(listed / "out")
-    assert main([str(listed / "bids"), out, "group", *WORDS, "--replace", "--participant-label", "1"]) == 3
-    assert "There are 01, 02" in capsys.readouterr().err
+def test_a_label_without_its_zero_is_answered_with_those_that_there_are(listed):
+    group(listed, "--phenotypes", listed / "scores.csv", quick=WORDS)
+    asked = ("group", *WORDS, "--replace", "--participant-label", "1")
+    assert "There are 01, 02" in run(listed / "bids", listed / "out", *asked, code=3).err
 
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--repeats", "1", "--analyses", "prediction"]
