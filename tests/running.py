@@ -105,9 +105,9 @@ def contents(folder: Path, *without: str) -> dict[str, bytes]:
     }
 
 
-def run_group(bids_dir: Path, output: Path, *options: object) -> int:
+def run_group(bids_dir: Path, output: Path, *options: object, code: int = 0) -> Finished:
     """Run the group level in this process."""
-    return main([str(bids_dir), str(output), "group", *map(str, options)])
+    return run(bids_dir, output, "group", *options, output=output, code=code)
 
 
 def is_alive(process: int) -> bool:

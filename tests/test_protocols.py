@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 
-from fcpower_bids.outputs.tables import read_table
-from tests.command import main
-from tests.planting.participant_outputs import P, add_output, make_outputs, series_of, write_participants
+from tests.planting.participant_outputs import P, add_output, series_of, write_participants
+from tests.planting.planted import Planted
 from tests.referee import ridge
+from tests.running import Finished
 
 PEOPLE = 15
 QUICK = ["--folds", "3", "--inner-folds", "3", "--repeats", "1", "--quiet", "--nprocs", "1", "--min-time", "30"]
 QUICK += ["--replace"]
 
 
-@dataclass(frozen=True)
-class Tree:
-    bids: Path
-    out: Path
-    series: dict[str, list[np.ndarray]]
+@dataclass
+class Tree(Planted):
+    series: dict[str, list[np.ndarray]] = field(default_factory=dict)
     """Of every person: one array per recording, z-scored."""
 
-    def group(self, *options: object) -> int:
-        return main([str(self.bids), str(self.out), "group", *QUICK, "--analyses", "prediction", *map(str, options)])
-
-    def table(self, name: str) -> pd.DataFrame:
-        return read_table(self.out / "group" / f"{name}.tsv")
+    def group(self, *options: object, code: int = 0) -> Finished:
+        return super().group(*QUICK, "--analyses", "prediction", *options, code=code)
 
     def facts(self, name: str) -> dict:
         return json.loads((self.out / "group" / f"{name}.json").read_text())
@@ -41,16 +35,15 @@ class Tree:
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
     """Two sessions, one of them with two runs, all of different lengths; ages that follow nothing."""
-    settings = make_outputs(tmp_path_factory.mktemp("protocols"), people=0)
-    series: dict[str, list[np.ndarray]] = {}
+    tree = Tree(tmp_path_factory.mktemp("protocols"))
     for person in range(1, PEOPLE + 1):
         for number, (name, volumes) in enumerate((("ses-a_run-1", 20), ("ses-a_run-2", 35), ("ses-b", 60))):
             one = series_of(1000 * person + number, volumes + person)
-            add_output(settings.output_dir, f"sub-{person:02d}_{name}", one)
-            series.setdefault(f"sub-{person:02d}", []).append(one)
+            add_output(tree.out, f"sub-{person:02d}_{name}", one)
+            tree.series.setdefault(f"sub-{person:02d}", []).append(one)
     ages = np.random.default_rng(5).normal(40, 10, PEOPLE).round(2)
-    write_participants(settings.bids_dir / "participants.tsv", PEOPLE, age=ages)
-    return Tree(settings.bids_dir, settings.output_dir, series)
+    write_participants(tree.bids / "participants.tsv", PEOPLE, age=ages)
+    return tree
 
 
 def edges_end_to_end(tree: Tree) -> np.ndarray:
@@ -93,8 +86,7 @@ def climb(score, unit):
 
 
 def ages_of(tree):
-    people = pd.read_csv(tree.bids / "participants.tsv", sep="\t").set_index("participant_id")
-    return people["age"].loc[sorted(tree.series)].to_numpy(float)
+    return tree.phenotypes.set_index("participant_id")["age"].loc[sorted(tree.series)].to_numpy(float)
 
 
 def expected_predictions(tree: Tree, features: np.ndarray, kernel_name: str):
@@ -116,7 +108,7 @@ def expected_predictions(tree: Tree, features: np.ndarray, kernel_name: str):
 
 @pytest.mark.parametrize("kernel", ["linear", "correlation"])
 def test_the_recommended_protocol_is_what_it_says(tree, kernel):
-    assert tree.group("--preset", "recommended", "--targets", "age", "--kernel", kernel) == 0
+    tree.group("--preset", "recommended", "--targets", "age", "--kernel", kernel)
     wrote = tree.table("predictions")
     wrote = wrote[wrote["representation"] == "fc"].set_index("participant_id")
     folds = tree.table("prediction")
@@ -162,7 +154,7 @@ def test_a_table_of_splits_says_who_tests_in_which_repeat(tree, tmp_path):
     stranger = pd.DataFrame({"participant_id": ["sub-77"], "published": ["a"], "halves": ["x"]})
     path = tmp_path / "splits.tsv"
     pd.concat([table, stranger]).to_csv(path, sep="\t", index=False)
-    assert tree.group(*FIXED, "--folds-file", path, "--inner-folds", "2") == 0
+    tree.group(*FIXED, "--folds-file", path, "--inner-folds", "2")
     for label in "abc":
         train = [name for name, fold in zip(names, first, strict=True) if fold not in (label, "n/a")]
         assert_predicted(tree, 0, [name for name, fold in zip(names, first, strict=True) if fold == label], train)
@@ -175,15 +167,14 @@ def test_a_table_of_splits_says_who_tests_in_which_repeat(tree, tmp_path):
 
 @pytest.mark.parametrize("preset", ["recommended", "paper"])
 def test_equal_minutes_are_the_first_volumes_of_every_session(tree, preset):
-    assert tree.group(*FIXED, "--preset", preset) == 0
+    tree.group(*FIXED, "--preset", preset)
     whole = tree.table("scans")
-    assert tree.group(*FIXED, "--preset", preset, "--equal-minutes") == 0
+    tree.group(*FIXED, "--preset", preset, "--equal-minutes")
     scans, names = tree.table("scans"), sorted(tree.series)
     sessions = {name: (np.concatenate(runs[:2]), runs[2]) for name, runs in tree.series.items()}
     shortest = min(len(scan) for scans_of in sessions.values() for scan in scans_of)
-    first = replace(
-        tree, series={name: [stats.zscore(scan[:shortest]) for scan in pair] for name, pair in sessions.items()}
-    )
+    cut = {name: [stats.zscore(scan[:shortest]) for scan in pair] for name, pair in sessions.items()}
+    first = replace(tree, series=cut)
     for test, train, _ in folds_of(tree):
         assert_predicted(first, 0, [names[row] for row in test], [names[row] for row in train])
     assert (scans["volumes"] == shortest).all()
@@ -200,7 +191,7 @@ def test_equal_minutes_are_the_first_volumes_of_every_session(tree, preset):
         (OF_FAMILIES, "sub-07 is tested in fold a and sub-08 trains there"),
     ],
 )
-def test_folds_that_cannot_be_used_are_told_in_one_sentence(tree, tmp_path, capsys, text, words):
+def test_folds_that_cannot_be_used_are_told_in_one_sentence(tree, tmp_path, text, words):
     (tmp_path / "folds.tsv").write_text(text)
-    assert tree.group(*FIXED, "--family-column", "family_id", "--folds-file", tmp_path / "folds.tsv") == 3
-    assert words in capsys.readouterr().err
+    told = tree.group(*FIXED, "--family-column", "family_id", "--folds-file", tmp_path / "folds.tsv", code=3).err
+    assert words in told

@@ -8,11 +8,10 @@ import pytest
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.workflows import recording
-from tests.command import main
 from tests.planting.participant_outputs import make_outputs
 from tests.pretrain.conftest import made_recordings
-from tests.pretrain.outputs import QUICK, plant_outputs
-from tests.running import run_app
+from tests.pretrain.outputs import plant_outputs, run_pretrain
+from tests.running import run, run_app, run_group
 
 assert recording, "all names of the steps are bound before one of them is replaced"
 IN_PROCESS = ("--atlas", "builtin", "--participant-label", "01", "--session-label", "a", "--nprocs", "1", "--quiet")
@@ -97,9 +96,9 @@ def cohort(tmp_path_factory):
     return make_outputs(tmp_path_factory.mktemp("cohort"), people=8, fd_step=0.02)
 
 
-def run_group(cohort, capsys, *options) -> tuple[int, str]:
-    code = main([str(cohort.bids_dir), str(cohort.output_dir), "group", *GROUP, "--replace", *options])
-    return code, capsys.readouterr().err
+def group(cohort, *options, code=0) -> str:
+    """What is said on the terminal."""
+    return run_group(cohort.bids_dir, cohort.output_dir, *GROUP, "--replace", *options, code=code).err
 
 
 ANALYSES = {
@@ -109,18 +108,16 @@ ANALYSES = {
 
 
 @pytest.mark.parametrize("place", ANALYSES)
-def test_a_slip_in_an_analysis_is_not_left_out_and_the_others_are_done(cohort, capsys, monkeypatch, place):
+def test_a_slip_in_an_analysis_is_not_left_out_and_the_others_are_done(cohort, monkeypatch, place):
     target, slip, error = ANALYSES[place]
     monkeypatch.setattr(target, slip)
     folder = cohort.output_dir / "group"
     (folder / "analyses.json").unlink(missing_ok=True)
-    code, err = run_group(cohort, capsys)
-    assert code == 4, err
+    err = group(cohort, code=4)
     table = read_table(folder / "left_out.tsv").set_index("analysis")
     assert table["state"].to_dict() == {place: "failed"}
-    assert table.loc[place, "reason"].startswith(
-        f"Internal error, please report it with logs/crashes/group_{place}.txt"
-    )
+    said = f"Internal error, please report it with logs/crashes/group_{place}.txt"
+    assert table.loc[place, "reason"].startswith(said)
     assert error in (cohort.output_dir / "logs" / "crashes" / f"group_{place}.txt").read_text()
     assert f"fcpower_bids: {place}: Internal error" in err
     assert "Traceback" not in err
@@ -130,29 +127,26 @@ def test_a_slip_in_an_analysis_is_not_left_out_and_the_others_are_done(cohort, c
     assert f"logs/crashes/group_{place}.txt" in page
 
 
-def test_a_slip_in_the_decisions_ends_the_command(cohort, capsys, monkeypatch):
+def test_a_slip_in_the_decisions_ends_the_command(cohort, monkeypatch):
     monkeypatch.setattr("fcpower_bids.cohort.recordings.decisions_of", raising(TypeError("None")))
-    code, err = run_group(cohort, capsys)
-    assert code == 1
-    assert "internal error (TypeError('None')); please report it" in err
+    assert "internal error (TypeError('None')); please report it" in group(cohort, code=1)
 
 
-def test_a_slip_on_the_page_of_the_cohort_is_said_and_fails_the_command(cohort, capsys, monkeypatch):
-    assert run_group(cohort, capsys)[0] == 0
+def test_a_slip_on_the_page_of_the_cohort_is_said_and_fails_the_command(cohort, monkeypatch):
+    group(cohort)
     monkeypatch.setattr("fcpower_bids.reports.cohort.page.find_targets", raising(TypeError("unsupported operand")))
-    code, err = run_group(cohort, capsys, "--reports-only")
-    assert code == 5
-    assert "Internal error, please report it with logs/crashes/group_page.txt" in err
+    told = group(cohort, "--reports-only", code=5)
+    assert "Internal error, please report it with logs/crashes/group_page.txt" in told
 
 
-def test_a_slip_in_a_prediction_for_new_scans_blames_no_scan(cohort, capsys, monkeypatch):
-    assert run_group(cohort, capsys, "--save-models", "--any-skill")[0] == 0
+def test_a_slip_in_a_prediction_for_new_scans_blames_no_scan(cohort, monkeypatch):
+    group(cohort, "--save-models", "--any-skill")
     model = next((cohort.output_dir / "group" / "models").glob("*_model"))
     for path in cohort.output_dir.rglob("*_qc.tsv"):  # sound, so that the slip is reached
         write_table(path, read_table(path).assign(volumes=40, dummy_volumes=0, censored_volumes=0))
     monkeypatch.setattr("fcpower_bids.clinic.predict.predict_from_arrays", shape_slip)
-    assert main(["predict", str(model), str(cohort.output_dir)]) == 5
-    assert "Internal error, please report it with logs/crashes/predict_sub-" in (told := capsys.readouterr().out)
+    told = run("predict", model, cohort.output_dir, code=5).out
+    assert "Internal error, please report it with logs/crashes/predict_sub-" in told
     assert "(ValueError: matmul" in told
     (table,) = (
         path for path in (cohort.output_dir / "group" / "predicted").glob("*.tsv") if "_reference" not in path.name
@@ -160,11 +154,10 @@ def test_a_slip_in_a_prediction_for_new_scans_blames_no_scan(cohort, capsys, mon
     assert set(read_table(table)["state"]) == {"failed"}
 
 
-def test_a_slip_in_the_pretraining_ends_the_command(tmp_path, capsys, monkeypatch):
+def test_a_slip_in_the_pretraining_ends_the_command(tmp_path, monkeypatch):
     plant_outputs(tmp_path, made_recordings())
     monkeypatch.setattr("fcpower_bids.pretrain.packing._Pack.add", raising(KeyError("T")))
-    assert main([str(tmp_path / "bids"), str(tmp_path / "out"), "pretrain", *QUICK]) == 1
-    assert "please report it" in capsys.readouterr().err
+    assert "please report it" in run_pretrain(tmp_path, code=1).err
 
 
 def test_settings_of_others_that_do_not_work_are_a_matter_of_their_file(exact_demo, tmp_path):

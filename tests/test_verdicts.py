@@ -25,7 +25,7 @@ def cohort(tmp_path_factory):
 
 def run(cohort, *options):
     """The page of the application on the cohort."""
-    assert cohort.group(*QUICK, "--targets", "score", *options) == 0
+    cohort.group(*QUICK, "--targets", "score", *options)
     return re.sub(r"\s+", " ", (cohort.out / "group.html").read_text())
 
 
@@ -61,18 +61,16 @@ def test_many_targets_are_tested_against_the_best_of_all(cohort):
         assert summary.loc[key, "p_max_targets"] == (1 + (largest >= z.loc[0, key] - 1e-12).sum()) / 40
 
 
-def test_families_flip_together_and_are_whole_in_folds(cohort, capsys):
+def test_families_flip_together_and_are_whole_in_folds(cohort):
     table = cohort.phenotypes
     cohort.phenotypes = table.assign(family_id=[f"F{row // 2}" for row in range(len(table))])
     run(cohort, "--analyses", "prediction", "--family-column", "family_id", "--permutations", "0")
-    capsys.readouterr()
     options = [*QUICK, "--targets", "score", "--family-column", "family_id"]
-    assert cohort.group(*options, "--folds", "9") == 3
-    assert "prediction: 8 families are fewer than 9 folds; use --folds 4 or fewer." in capsys.readouterr().err
+    told = cohort.group(*options, "--folds", "9", code=3).err
+    assert "prediction: 8 families are fewer than 9 folds; use --folds 4 or fewer." in told
     cohort.phenotypes = table.assign(family_id=["F"] * 5 + [f"F{row}" for row in range(11)])
-    assert cohort.group(*options) == 3
     said = "A family of 5 is larger than one of 4 folds of 16 people; use --folds 3 or fewer, or check --family-column."
-    assert said in capsys.readouterr().err
+    assert said in cohort.group(*options, code=3).err
 
 
 PEOPLE = 24
@@ -189,15 +187,11 @@ def nine(tmp_path_factory):
     return make_cohort(tmp_path_factory.mktemp("named"), 9, "a")[0]
 
 
-def ask(nine, *options):
-    return nine.group(*NAMED_QUICK, *options)
-
-
 def test_a_second_question_leaves_the_first_as_it_is(nine):
-    assert ask(nine, "--targets", "age") == 0
+    nine.group(*NAMED_QUICK, "--targets", "age")
     before = {path.name: path.read_bytes() for path in (nine.out / "group").glob("*.*")}
     first_page = FOOT.sub(b"", (nine.out / "group.html").read_bytes())
-    assert ask(nine, "--targets", "score", "--name", "score_alone") == 0
+    nine.group(*NAMED_QUICK, "--targets", "score", "--name", "score_alone")
     assert {path.name: path.read_bytes() for path in (nine.out / "group").glob("*.*")} == before
     assert FOOT.sub(b"", (nine.out / "group.html").read_bytes()) == first_page
     assert set(nine.table("score_alone/prediction")["target"]) == {"score"}
@@ -214,24 +208,24 @@ QUESTIONS = (
 )
 
 
-def test_whatever_makes_another_question_is_told_with_both_before_anything_is_replaced(nine, tmp_path, capsys):
+def test_whatever_makes_another_question_is_told_with_both_before_anything_is_replaced(nine, tmp_path):
     names = nine.phenotypes["participant_id"]
     splits = pd.DataFrame({"participant_id": names, "split": ["a" if i < 4 else "b" for i in range(len(names))]})
     splits.to_csv(tmp_path / "mine.tsv", sep="\t", index=False)
     nine.phenotypes = nine.phenotypes.assign(participant=names)
     table = nine.out / "group" / "first" / "prediction_summary.tsv"
-    assert ask(nine, "--targets", "age", "--name", "first") == 0
+    first = ("--targets", "age", "--name", "first")
+    nine.group(*NAMED_QUICK, *first)
     before = table.read_bytes()
     for option, *value in QUESTIONS:
         words = [str(tmp_path / word) if word.endswith(".tsv") else word for word in value]
-        capsys.readouterr()
-        assert ask(nine, "--targets", "age", "--name", "first", option, *words) == 2
+        told = nine.group(*NAMED_QUICK, *first, option, *words, code=2).err
         given = words[0] if words else "given"
         was = "recommended" if option == "--preset" else "not given"
         said = f"({option} {was}, now {given}). Give this run another --name to keep both, or --replace."
-        assert said in capsys.readouterr().err
+        assert said in told
         assert table.read_bytes() == before
-    assert ask(nine, "--targets", "age", "--name", "first", "--representations", "fc", "--penalties", "1") == 0
+    nine.group(*NAMED_QUICK, *first, "--representations", "fc", "--penalties", "1")
 
 
 def test_every_choice_of_a_cohort_is_decided_to_make_another_question_or_not():

@@ -16,7 +16,6 @@ from fcpower_bids.core.folds import Fold
 from fcpower_bids.core.targets import fixed_target, permuted_rows
 from fcpower_bids.settings import Settings
 from tests.analyses.cohorts import cohort_of
-from tests.command import main
 from tests.planting.planted import Planted, colour_scans, make_cohort
 from tests.referee import nested
 
@@ -83,9 +82,7 @@ def cohort(tmp_path_factory):
 
 
 def run(cohort, name, *options, code=0):
-    command = [cohort.bids, cohort.out, "group", *QUICK, *SITE, "--name", name, "--replace", *options]
-    assert main([*map(str, command)]) == code
-    return Planted(cohort.root, name)
+    return cohort.group(*QUICK, *SITE, "--name", name, "--replace", *options, code=code).err
 
 
 def combat(edges, sites, train):
@@ -113,7 +110,8 @@ def combat(edges, sites, train):
 
 
 def test_it_is_combat_of_the_training_people_and_kernel_ridge(cohort):
-    harmonised = run(cohort, "combat", "--penalties", *PENALTIES, "--permutations", "19", "--sites", "combat")
+    run(cohort, "combat", "--penalties", *PENALTIES, "--permutations", "19", "--sites", "combat")
+    harmonised = Planted(cohort.root, "combat")
     table = cohort.phenotypes
     files = sorted(cohort.out.rglob("*stat-mean_timeseries.tsv"))
     upper = np.triu_indices(60, 1)
@@ -138,7 +136,7 @@ def test_it_is_combat_of_the_training_people_and_kernel_ridge(cohort):
 
 
 @pytest.mark.parametrize("asked", ["learning_curves", "alpha_selection"])
-def test_what_predicts_without_combat_is_refused_with_it(asked, cohort, capsys):
-    run(cohort, "refused", "--sites", "combat", "--representations", "fc", "fc_power", "--analyses", asked, code=3)
-    assert "--sites combat" in capsys.readouterr().err
+def test_what_predicts_without_combat_is_refused_with_it(asked, cohort):
+    words = ("--sites", "combat", "--representations", "fc", "fc_power", "--analyses", asked)
+    assert "--sites combat" in run(cohort, "refused", *words, code=3)
     assert not (cohort.out / "group" / "refused").exists()

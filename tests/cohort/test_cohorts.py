@@ -10,7 +10,6 @@ from fcpower_bids.cohort.assembly import load_cohort
 from fcpower_bids.cohort.people import match_ids
 from fcpower_bids.cohort.phenotype_columns import measure_sets
 from tests.cases.cohorts import group, run, write_series, write_table
-from tests.command import main
 from tests.planting.participant_outputs import PARCELS, add_output, make_outputs, series_of, write_participants
 from tests.planting.planted import Planted, make_cohort
 
@@ -119,8 +118,7 @@ def test_a_set_is_its_columns_that_are_there(tmp_path):
     cohort.phenotypes = cohort.phenotypes.assign(**{name: rng.standard_normal(24) for name in has})
     tables, named = [], ("PMAT24_A_CR", "Flanker_Unadj", "Odor_Unadj", "ist=IST_fluid,IST_memory")
     for name, targets in (("set", ("hcp58", "ist=ist")), ("named", named)):
-        command = (cohort.bids, cohort.out, "group", *QUICK, "--name", name, "--targets", *targets)
-        assert main([*map(str, command)]) == 0
+        cohort.group(*QUICK, "--name", name, "--targets", *targets)
         tables.append(Planted(cohort.root, name).table("prediction_summary").set_index("target").sort_index())
     assert tables[0].index.tolist() == ["Flanker_Unadj", "Odor_Unadj", "PMAT24_A_CR", "ist"]
     pd.testing.assert_frame_equal(*tables)

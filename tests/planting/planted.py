@@ -14,7 +14,7 @@ from fcpower_bids.demo.signals import draw_clean_series
 from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.records import Atlas
 from tests.planting.participant_outputs import ATLAS, add_output
-from tests.running import run_group
+from tests.running import Finished, run_group
 
 TR = 2.0
 VOLUMES = 120
@@ -69,8 +69,8 @@ class Planted:
         atlas = Atlas(entities, ATLAS.image, ATLAS.space, tuple(range(1, n + 1)), parcels, ("n/a",) * n, ("L",) * n)
         add_output(self.out, f"sub-{person + 1:03d}_ses-{session}", z_score(series), atlas, **facts)
 
-    def group(self, *options: object) -> int:
-        return run_group(self.bids, self.out, *options)
+    def group(self, *options: object, code: int = 0) -> Finished:
+        return run_group(self.bids, self.out, *options, code=code)
 
     def table(self, name: str) -> pd.DataFrame:
         return read_table(self.out / "group" / self.name / f"{name}.tsv")

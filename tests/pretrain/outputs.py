@@ -7,7 +7,8 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +23,8 @@ from fcpower_bids.pretrain.corpus import LICENCES, OWNERS, RECORDINGS, TEACHERS,
 from fcpower_bids.pretrain.engine import PretrainConfig, on_all_processes
 from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.pretrain.train import train
-from tests.command import main
+from tests.planting.trees import put
+from tests.running import Finished, run
 
 ENDING = "task-rest_space-MNI_atlas-Toy_scale-10_stat-mean_timeseries"
 TINY = ("--architecture", "d=8", "layers=1", "heads=2", "ff=8", "dropout=0.0", "--window", "20", "--batch-size", "12")
@@ -33,20 +35,15 @@ PACKED = ("--steps", "0", "--window", "20", "--nprocs", "1")
 
 def plant_outputs(folder: Path, recordings: list[tuple[dict, NDArray[np.float64]]]) -> dict[str, Path]:
     """Write every recording as the participant level does; returns the tables by recording id in a dataset ``bids``."""
-    (folder / "bids").mkdir(parents=True)
-    (folder / "bids" / "dataset_description.json").write_text(
-        '{"Name": "toy", "BIDSVersion": "1.9.0", "DatasetDOI": "bids"}'
-    )
+    put(folder / "bids" / "dataset_description.json", {"Name": "toy", "BIDSVersion": "1.9.0", "DatasetDOI": "bids"})
     tables = {}
     for facts, series in recordings:
         stem = f"sub-{facts['subject']}_ses-{facts['session']}_{ENDING}"
         path = folder / "out" / f"sub-{facts['subject']}" / f"ses-{facts['session']}" / "func" / f"{stem}.tsv"
-        path.parent.mkdir(parents=True)
+        about = {"RepetitionTime": facts["repetition_time"], "NumberOfVolumesUsed": len(series)}
+        put(path.with_suffix(".json"), about)
         table = pd.DataFrame(series, columns=facts["parcel_names"])
         table.to_csv(path, sep="\t", index=False, na_rep="n/a")
-        path.with_suffix(".json").write_text(
-            json.dumps({"RepetitionTime": facts["repetition_time"], "NumberOfVolumesUsed": len(series)})
-        )
         fc = path.with_name(path.name.replace("stat-mean_timeseries", "stat-pearsoncorrelation_relmat"))
         names = facts["parcel_names"]
         table.corr().set_axis(names, axis=0).to_csv(fc, sep="\t", index_label="Node", na_rep="n/a")
@@ -54,20 +51,25 @@ def plant_outputs(folder: Path, recordings: list[tuple[dict, NDArray[np.float64]
     return tables
 
 
-def main_with_checkpoints(every: int, words: Sequence[object]) -> int:
-    """Run the command with a checkpoint every so many steps."""
+@contextmanager
+def checkpoints(every: int) -> Iterator[None]:
+    """Have a checkpoint every so many steps."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "PretrainConfig", partial(PretrainConfig, checkpoint_every=every))
-        return main(words)
+        yield
 
 
-def run_pretrain(folder: Path, *options: object, out: str = "out", quick: Sequence[str] = QUICK, every: int = 2) -> int:
+def run_pretrain(
+    folder: Path, *options: object, out: str = "out", quick: Sequence[str] = QUICK, every: int = 2, code: int = 0
+) -> Finished:
     """Run the pretrain level on the planted outputs in this process; with `PACKED` it makes the corpus alone.
 
-    Few steps prove no model, which is as good as 0 here.
+    It has to end with this exit code. Few steps prove no model, which is as good as 0 here.
     """
-    code = main_with_checkpoints(every, [folder / "bids", folder / out, "pretrain", *quick, *options])
-    return 0 if code == Unproven.exit_code else code
+    with checkpoints(every):
+        found = run(folder / "bids", folder / out, "pretrain", *quick, *options)
+    assert found.code in ((0, Unproven.exit_code) if code == 0 else (code,)), found.err
+    return found
 
 
 def read_log(encoder: Path) -> pd.DataFrame:

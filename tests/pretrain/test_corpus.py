@@ -27,9 +27,9 @@ from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.store import beside
 from fcpower_bids.workflows import pretraining
 from tests.pretrain.conftest import NAMES, as_sources, made_recordings
-from tests.pretrain.outputs import HERE, PACKED, in_child, plant_outputs, read_log, run_pretrain, write_public
+from tests.pretrain.outputs import PACKED, in_child, plant_outputs, read_log, run_pretrain, write_public
 from tests.referee import power_edges
-from tests.running import is_alive, wait_for
+from tests.running import is_alive, run, wait_for
 
 
 def packed_table(folder) -> pd.DataFrame:
@@ -98,14 +98,13 @@ def exchange_axes(path) -> None:
         ("public/parcels.txt", Path.unlink, "in a file parcels.txt"),
     ],
 )
-def test_a_changed_file_of_a_corpus_is_named_and_trains_nothing(written, capsys, name, change, told):
+def test_a_changed_file_of_a_corpus_is_named_and_trains_nothing(written, name, change, told):
     path = written / name
     change(path)
     if path.name in ("teacher_kernel.safetensors", "recordings.tsv"):  # also where it is packed again first
-        run_pretrain(written, quick=PACKED)
+        run(written / "bids", written / "out", "pretrain", *PACKED)
     words, out = (("--corpus", path.parent), "new") if name.startswith("public") else ((), "out")
-    assert run_pretrain(written, *words, out=out) == 3
-    shown = capsys.readouterr().err
+    shown = run_pretrain(written, *words, out=out, code=3).err
     assert told in shown
     assert path.name in shown
     assert not (written / out / "encoder").exists()
@@ -136,16 +135,16 @@ def test_a_killed_run_goes_on_from_what_it_wrote_and_many_pack_the_same_bytes(tm
 
     with monkeypatch.context() as patch:
         patch.setattr(preparation, "teacher_vector_and_rank", compute_until_killed)
-        assert in_child(lambda: run_pretrain(tmp_path, quick=PACKED)) == -signal.SIGKILL
+        assert in_child(lambda: run_pretrain(tmp_path, quick=PACKED).code) == -signal.SIGKILL
     assert 15 < (kept := len(packed_table(tmp_path))) < 22
     beside(tmp_path / "out" / "corpus" / "recordings.tsv").touch()  # as when the signal comes while it writes
     with series.open("ab") as file:
         file.write(b"half of a recording")
-    assert run_pretrain(tmp_path, "--corpus", tmp_path / "out" / "corpus", out="none") == 3  # nothing is trained on it
+    run_pretrain(tmp_path, "--corpus", tmp_path / "out" / "corpus", out="none", code=3)  # nothing is trained on it
     monkeypatch.setattr(preparation, "teacher_vector_and_rank", lambda *a: computed.append(a) or original(*a))
-    assert run_pretrain(tmp_path, quick=PACKED) == 0
+    run_pretrain(tmp_path, quick=PACKED)
     assert len(computed) == len(unpacked) - kept
-    assert run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", "--nprocs", "2", quick=PACKED) == 0
+    run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", "--nprocs", "2", quick=PACKED)
     assert pack_bytes(tmp_path) == pack_bytes(tmp_path, "other")
     corpus, rows, places = open_pack(tmp_path / "out" / "corpus"), np.array([31, 0, 12]), np.array([1, 0, 3])
     for row, place, window in zip(rows, places, corpus.windows(rows, places, WINDOW).numpy(), strict=True):
@@ -154,8 +153,8 @@ def test_a_killed_run_goes_on_from_what_it_wrote_and_many_pack_the_same_bytes(tm
         np.testing.assert_allclose(window, z[place : place + WINDOW], rtol=2**-10, atol=1e-6)
 
 
-def test_unchanged_tables_are_not_read_again_and_what_is_said_of_them_is_kept_up(tmp_path, tables, monkeypatch, capsys):
-    assert run_pretrain(tmp_path, quick=PACKED) == 0
+def test_unchanged_tables_are_not_read_again_and_what_is_said_of_them_is_kept_up(tmp_path, tables, monkeypatch):
+    run_pretrain(tmp_path, quick=PACKED)
     changed = sorted(tables)[3]
     table = pd.read_csv(tables[changed], sep="\t")
     (table**3).to_csv(tables[changed], sep="\t", index=False)
@@ -164,26 +163,25 @@ def test_unchanged_tables_are_not_read_again_and_what_is_said_of_them_is_kept_up
     read = []
     original = pretraining.read_series
     monkeypatch.setattr(pretraining, "read_series", lambda path, *rest: read.append(path) or original(path, *rest))
-    assert run_pretrain(tmp_path, "--family-column", "house", quick=PACKED) == 0
+    run_pretrain(tmp_path, "--family-column", "house", quick=PACKED)
     assert read == [tables[changed]]
     family = packed_table(tmp_path)["family"]
     assert family[sorted(tables)[0]] == 0
     assert family.nunique() == 8
-    assert run_pretrain(tmp_path, quick=PACKED) == 0
+    run_pretrain(tmp_path, quick=PACKED)
     pd.testing.assert_series_equal(packed_table(tmp_path)["family"], family)
     of_a_new_run = tables[sorted(tables)[0]].parent
     for path in list(of_a_new_run.iterdir()):  # of somebody who is known
         (path.with_name(path.name.replace("_task-rest", "_task-rest_run-2"))).write_bytes(path.read_bytes())
-    assert run_pretrain(tmp_path, quick=PACKED) == 0
+    run_pretrain(tmp_path, quick=PACKED)
     again = packed_table(tmp_path)["family"]
     assert again[again.index.str.contains("run-2")].tolist() == [0]
     for path in of_a_new_run.glob("*run-2*"):
         path.unlink()
-    assert run_pretrain(tmp_path, quick=PACKED) == 0
-    assert "the corpus keeps what it has as family" in capsys.readouterr().err
+    assert "the corpus keeps what it has as family" in run_pretrain(tmp_path, quick=PACKED).err
     assert len(np.load(tmp_path / "out" / "corpus" / "teacher.npy")) == len(tables) + 3
     kernel = load_file(tmp_path / "out" / "corpus" / "teacher_kernel.safetensors")["kernel"]
-    assert run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", quick=PACKED) == 0
+    run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", quick=PACKED)
     fresh = load_file(tmp_path / "other" / "corpus" / "teacher_kernel.safetensors")["kernel"]
     order = [packed_table(tmp_path).index.get_loc(name) for name in sorted(tables)]
     np.testing.assert_allclose(kernel[np.ix_(order, order)], fresh, rtol=0, atol=2e-7)
@@ -192,10 +190,10 @@ def test_unchanged_tables_are_not_read_again_and_what_is_said_of_them_is_kept_up
 @pytest.mark.parametrize("moved", [True, False])
 def test_who_is_gone_leaves_the_corpus_and_a_copy_with_fewer_people_takes_nobody_out(tmp_path, tables, moved):
     corpus = tmp_path / "second" / "corpus" if moved else tmp_path / "shared"
-    assert run_pretrain(tmp_path, *() if moved else ("--corpus", corpus), quick=PACKED) == 0
+    run_pretrain(tmp_path, *() if moved else ("--corpus", corpus), quick=PACKED)
     (shutil.move if moved else shutil.copytree)(tmp_path / "out", tmp_path / "second")
     shutil.rmtree(tmp_path / "second" / "sub-03")
-    assert run_pretrain(tmp_path, "--corpus", corpus, quick=PACKED, out="second") == 0
+    run_pretrain(tmp_path, "--corpus", corpus, quick=PACKED, out="second")
     packed = pd.read_csv(corpus / "recordings.tsv", sep="\t", dtype=str)
     assert sorted(packed["id"]) == sorted(name for name in tables if not (moved and "sub-03" in name))
     assert packed["place"].nunique() == (1 if moved else 2)
@@ -210,7 +208,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_families_are_those_of_the_tables_that_are_named_too(tmp_path, tables, place, capsys):
+def test_families_are_those_of_the_tables_that_are_named_too(tmp_path, tables, place):
     holders, code, said = PLACES[place]
     houses = {person: f"h{number // 2}" for number, person in enumerate(IDS)}
     paths = {"named": tmp_path / "fam.tsv", "bids": tmp_path / "bids" / "participants.tsv"}
@@ -221,8 +219,7 @@ def test_families_are_those_of_the_tables_that_are_named_too(tmp_path, tables, p
         rows.drop(columns="age" if len(holders) > 1 else []).to_csv(paths[name], sep="\t", index=False)
     words = ("--family-column", "house")
     words += ("--phenotypes", paths["named"]) if "named" in holders else ()
-    assert run_pretrain(tmp_path, *words, quick=PACKED) == code
-    assert said in capsys.readouterr().err
+    assert said in run_pretrain(tmp_path, *words, quick=PACKED, code=code).err
     if not code:
         packed = packed_table(tmp_path)
         people = "sub-" + packed["subject"].astype(str).str.zfill(2)
@@ -280,9 +277,9 @@ def test_training_on_it_is_training_on_our_pack_of_the_same_windows(tmp_path):
     """Recordings of one window each, so that both layouts hold the same windows."""
     short = [(facts, series[:WINDOW]) for facts, series in made_recordings()]
     plant_outputs(tmp_path, short)
-    assert run_pretrain(tmp_path) == 0
+    run_pretrain(tmp_path)
     write_public(tmp_path / "out" / "corpus", tmp_path / "public")
-    assert run_pretrain(tmp_path, "--corpus", tmp_path / "public", out="elsewhere") == 0
+    run_pretrain(tmp_path, "--corpus", tmp_path / "public", out="elsewhere")
     pd.testing.assert_frame_equal(read_log(tmp_path / "elsewhere" / "encoder"), read_log(tmp_path / "out" / "encoder"))
     configs = [json.loads((tmp_path / out / "encoder/model/config.json").read_text()) for out in ("out", "elsewhere")]
     assert [config["tr_range"] for config in configs] == [[2.0, 2.5], None]
@@ -306,21 +303,20 @@ def test_every_window_drawn_is_a_stored_one_of_its_recording(written, tmp_path):
 
 
 @pytest.mark.usefixtures("written")
-def test_nobody_trains_where_everyone_is_rejected(tmp_path, capsys):
+def test_nobody_trains_where_everyone_is_rejected(tmp_path):
     rows = [f"sub-{number:02d}\tmoved" for number in range(16)]
     (tmp_path / "out" / "exclude.tsv").write_text("\n".join(["participant_id\treason", *rows, ""]))
     for steps in ("0", "4"):
-        assert run_pretrain(tmp_path, "--steps", steps) == 3
-        assert "No recording" in capsys.readouterr().err
+        assert "No recording" in run_pretrain(tmp_path, "--steps", steps, code=3).err
     assert not (tmp_path / "out" / "encoder").exists()
 
 
 @pytest.mark.parametrize("name", ["out/corpus", "public"])
-def test_choices_of_the_packing_are_refused_where_nothing_is_packed(written, capsys, name):
+def test_choices_of_the_packing_are_refused_where_nothing_is_packed(written, name):
     of_packing = ("--participant-label 01", "--alpha 0.5", "--atlas Schaefer100", "--family-column family")
     for given in (*of_packing, *["-d list=nowhere.tsv"] * (name == "public")):
-        assert run_pretrain(written, "--corpus", written / name, *given.split(), out="empty") == 2
-        assert "is of the packing" in capsys.readouterr().err
+        told = run_pretrain(written, "--corpus", written / name, *given.split(), out="empty", code=2).err
+        assert "is of the packing" in told
     assert not list((written / "empty").glob("logs/settings*"))
 
 
@@ -330,7 +326,7 @@ def test_two_datasets_that_are_packed_into_one_corpus_at_once_are_both_there(tmp
         plant_outputs(tmp_path / name, made_recordings(seed=number))
         (tmp_path / name / "bids" / "dataset_description.json").write_text(f'{{"Name": "{name}"}}')
         places.append((tmp_path / name / "bids", tmp_path / name / "out", "pretrain"))
-    words = ("--corpus", tmp_path / "corpus", "--steps", "0", *HERE)
+    words = ("--corpus", tmp_path / "corpus", "--steps", "0", "--nprocs", "1")
     command = (sys.executable, "-m", "fcpower_bids")
     started = [subprocess.Popen([*map(str, (*command, *place, *words))]) for place in places]
     assert [process.wait() for process in started] == [0, 0]
@@ -346,7 +342,7 @@ def test_a_dataset_that_gets_a_doi_is_not_packed_twice_and_another_in_its_place_
         if not (tmp_path / "out").exists():
             plant_outputs(tmp_path, made_recordings(people, sessions, seed=people))
         (tmp_path / "bids" / "dataset_description.json").write_text(json.dumps(named))
-        assert run_pretrain(tmp_path, "--corpus", tmp_path / "corpus", quick=PACKED) == 0
+        run_pretrain(tmp_path, "--corpus", tmp_path / "corpus", quick=PACKED)
         return pd.read_csv(tmp_path / "corpus" / "recordings.tsv", sep="\t")["dataset"].value_counts().to_dict()
 
     assert pack(16, 2, Name="toy", DatasetDOI="10.5281/zenodo.1") == {"10.5281-zenodo.1": 32}
@@ -387,12 +383,12 @@ def test_the_card_says_how_the_corpus_was_made_and_where_it_came_from(tmp_path, 
         sidecar = path.with_suffix(".json")
         band = {"HighPassHz": 0.01, "LowPassHz": 0.1 if number < 3 else 0.08}
         sidecar.write_text(json.dumps({**json.loads(sidecar.read_text()), "SoftwareFilters": {"Butterworth": band}}))
-    assert run_pretrain(tmp_path, quick=PACKED) == 0
+    run_pretrain(tmp_path, quick=PACKED)
     cached = tmp_path / "datasets--owner--name" / "snapshots" / "0123abcd"
     write_public(tmp_path / "out" / "corpus", cached)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda name, **how: asked.update(how) or str(cached))
     for out, words in (("out", ()), ("new", ("--corpus", CORPUS_ID))):
-        assert run_pretrain(tmp_path, "--steps", "1", "--held-out", "0", *words, out=out) == 0
+        run_pretrain(tmp_path, "--steps", "1", "--held-out", "0", *words, out=out)
         models.append(tmp_path / out / "encoder" / "model")
     facts, of_hub = (json.loads((model / "config.json").read_text()) for model in models)
     assert facts["band"] is None, "it is not one"

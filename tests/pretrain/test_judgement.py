@@ -15,10 +15,10 @@ from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.pretrain.engine import EVALUATION, draw_batch
 from fcpower_bids.pretrain.judgement import CONFIRM, SELECT, TRAIN, split_families
-from tests.command import main
 from tests.pretrain.conftest import made_recordings
-from tests.pretrain.outputs import QUICK, main_with_checkpoints, plant_outputs
+from tests.pretrain.outputs import QUICK, checkpoints, plant_outputs
 from tests.referee import power_edges
+from tests.running import run as command
 
 JUDGED = True
 WINDOW, SHARE = 20, 0.4
@@ -39,16 +39,15 @@ def planted(tmp_path_factory):
 def run(planted):
     """Folder of a run that proves its model to be far better than random weights on unseen people."""
     folder, _ = planted
-    words = [str(folder / "bids"), str(folder / "out"), "pretrain", *QUICK, *LEARNING]
-    assert main_with_checkpoints(40, [*words, "--corpus", str(folder / "corpus")]) == 0
+    with checkpoints(40):
+        command(folder / "bids", folder / "out", "pretrain", *QUICK, *LEARNING, "--corpus", folder / "corpus", code=0)
     assert facts_of(folder / "out")["LowerLimit"] > 0.05
     return folder / "out"
 
 
 def read(out, name: str = "alignment") -> pd.DataFrame:
-    return pd.read_csv(out / "encoder" / f"{name}.tsv", sep="\t", na_values="n/a").set_index(
-        "map" if name == "alignment" else "step"
-    )
+    index = "map" if name == "alignment" else "step"
+    return pd.read_csv(out / "encoder" / f"{name}.tsv", sep="\t", na_values="n/a", index_col=index)
 
 
 def facts_of(out) -> dict:
@@ -189,13 +188,11 @@ def test_the_verdict_counts_families_and_leaves_the_optimism_of_the_choice_off(r
     assert (facts["Families"], facts["Recordings"]) == (n, len(referee.people))
 
 
-def test_an_unproven_model_is_not_called_usable(tmp_path, planted, capsys):
+def test_an_unproven_model_is_not_called_usable(tmp_path, planted):
     """Two steps: the model is written, and the exit code is 7."""
-    words = [str(planted[0] / "bids"), str(tmp_path / "out"), "pretrain", *QUICK, *LEARNING, "--steps", "2"]
-    words += ["--corpus", str(planted[0] / "corpus"), "--learning-rate", "1e-6"]
-    assert main(words) == 7
-    told = capsys.readouterr().err
+    words = ("pretrain", *QUICK, *LEARNING, "--steps", 2, "--corpus", planted[0] / "corpus", "--learning-rate", 1e-6)
+    told = command(planted[0] / "bids", tmp_path / "out", *words, code=7).err
     assert "The model is not proven to be better than random weights on people it never saw" in told
     assert "not proven" in load_encoder("fbert", tmp_path / "out" / "encoder" / "model").card.verdict
-    assert main([*words[:1], str(tmp_path / "none"), *words[2:], "--held-out", "0.01"]) == 7
-    assert "too few people were held out" in capsys.readouterr().err
+    told = command(planted[0] / "bids", tmp_path / "none", *words, "--held-out", "0.01", code=7).err
+    assert "too few people were held out" in told

@@ -18,10 +18,11 @@ from fcpower_bids.encoders.fbert import FBert, FBertConfig
 from fcpower_bids.outputs.tables import read_series
 from fcpower_bids.pretrain.corpus import open_pack
 from fcpower_bids.pretrain.judgement import CONFIRM, REPEATS, SELECT, TRAIN, HeldOut, choose_checkpoint, split_families
-from tests.command import main
 from tests.pretrain.conftest import made_recordings
 from tests.pretrain.outputs import plant_outputs, read_log, run_pretrain
 from tests.referee import linear, nested
+from tests.running import run as command
+from tests.running import run_group as group
 
 
 def test_no_family_is_on_two_sides():
@@ -60,9 +61,8 @@ def test_a_model_that_gives_no_numbers_has_no_score(written_once):
     model = FBert(FBertConfig(10, d=8, layers=1, heads=2, ff=8))
     model.cls_token.data.fill_(np.nan)
     roles = np.array([SELECT, CONFIRM] * 10)
-    assert not HeldOut(
-        open_pack(written_once[0] / "out" / "corpus"), np.arange(4, 24), roles, window=40, seed=3
-    ).evaluate(model)
+    corpus = open_pack(written_once[0] / "out" / "corpus")
+    assert not HeldOut(corpus, np.arange(4, 24), roles, window=40, seed=3).evaluate(model)
 
 
 def digest(salt: str, label: str) -> str:
@@ -75,7 +75,7 @@ def test_everyone_is_in_one_of_the_lists(tmp_path):
         facts["subject"] = f"P{facts['subject']}x"
     recordings.append(({**recordings[0][0], "subject": "short"}, recordings[0][1][:15]))  # no window fits: not seen
     plant_outputs(tmp_path, recordings)
-    assert run_pretrain(tmp_path, "--held-out", "0.4") == 0
+    run_pretrain(tmp_path, "--held-out", "0.4")
     model = tmp_path / "out" / "encoder" / "model"
     facts = json.loads((model / "config.json").read_text())
     everyone = {digest(facts["corpus_sha256"], f"P{number:02d}x") for number in range(16)}
@@ -95,12 +95,11 @@ def test_everyone_is_in_one_of_the_lists(tmp_path):
     assert load_encoder("random-init", model).card.trained_on == ()
 
 
-def test_a_scan_under_two_names_is_not_learned_from_and_judged_on(tmp_path, capsys):
+def test_a_scan_under_two_names_is_not_learned_from_and_judged_on(tmp_path):
     recordings = made_recordings(people=10)
     twins = [({**facts, "subject": f"copy{facts['subject']}"}, 5 * series) for facts, series in recordings]
     plant_outputs(tmp_path, recordings + twins)
-    assert run_pretrain(tmp_path) == 3
-    told = " ".join(capsys.readouterr().err.split())
+    told = " ".join(run_pretrain(tmp_path, code=3).err.split())
     twins = re.search(r"(\S+) and (\S+) are the same scan under two names \(pairs of this kind: (\d+)\)", told)
     assert twins[1].replace("copy", "") == twins[2].replace("copy", "")
     assert twins[1] != twins[2]
@@ -109,7 +108,7 @@ def test_a_scan_under_two_names_is_not_learned_from_and_judged_on(tmp_path, caps
     apart = [name for name in trains if "copy" in name and trains[name] != trains[name.replace("copy", "")]]
     assert int(twins[3]) == len(apart) > 0
     assert not (tmp_path / "out" / "encoder" / "model").exists()
-    assert run_pretrain(tmp_path, "--held-out", "0") == 0, "nobody is judged"
+    run_pretrain(tmp_path, "--held-out", "0")  # nobody is judged
 
 
 PEOPLE, WINDOW = 44, 20
@@ -132,8 +131,7 @@ def folder(tmp_path_factory):
     table = pd.DataFrame({"participant_id": [f"sub-{i:02d}" for i in range(PEOPLE)], "score": score})
     table.to_csv(people / "participants.tsv", sep="\t", index=False)
     (people / "dataset_description.json").write_text('{"Name": "other", "BIDSVersion": "1.9.0", "DatasetDOI": "other"}')
-    words = [people, folder / "other", "group", "-d", f"list={people / 'list.tsv'}", "--analyses", "check", "--quiet"]
-    assert main([*map(str, words), "--min-time", "0", "--nprocs", "1"]) == 0
+    group(people, folder / "other", "-d", f"list={people / 'list.tsv'}", "--analyses", "check", "--min-time", "0")
     (stored,) = (folder / "other").rglob("sub-00_ses-0*_timeseries.npy")
     plant_outputs(folder, [({**facts, "parcel_names": read_series(stored)[1]}, x) for facts, x in made_recordings()])
     return folder
@@ -141,7 +139,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(folder):
-    assert run_pretrain(folder, "--probe", folder / "other", "--targets", "score", "--steps", "4") == 0
+    run_pretrain(folder, "--probe", folder / "other", "--targets", "score", "--steps", "4")
     return folder / "out"
 
 
@@ -163,9 +161,8 @@ def test_the_checkpoint_is_the_one_that_the_probe_likes_best(folder, run):
     first, second = saved["select"].idxmax(), saved["confirm"].idxmax()
     falls = (saved["select"] - saved["confirm"])[first] + (saved["confirm"] - saved["select"])[second]
     assert facts["optimism"] == pytest.approx(falls / 2)
-    assert (
-        facts["selection"] == "best of 2 checkpoints by the frozen probe of other (44 people: score), as in the paper"
-    )
+    said = "best of 2 checkpoints by the frozen probe of other (44 people: score), as in the paper"
+    assert facts["selection"] == said
     about = json.loads((run / "encoder" / "alignment.json").read_text())
     assert about["Optimism"] == 0, "no held-out family chose the checkpoint"
     assert "less 0.000 by which choosing" in about["Verdict"]
@@ -192,20 +189,19 @@ def test_its_scores_are_those_of_scikit_learn(folder, run):
     assert row["probe_identification"] == pytest.approx(found)
 
 
-def test_without_targets_identification_chooses_and_what_cannot_be_is_said(folder, run, capsys):
+def test_without_targets_identification_chooses_and_what_cannot_be_is_said(folder, run):
     corpus = ("--corpus", run / "corpus")
-    assert run_pretrain(folder, *corpus, "--probe", folder / "other", out="second") == 0
+    run_pretrain(folder, *corpus, "--probe", folder / "other", out="second")
     log = read_log(folder / "second" / "encoder")
     assert "probe" not in log
     facts = json.loads((folder / "second" / "encoder" / "model" / "config.json").read_text())
     assert facts["step"] == log.loc[[2, 4], "probe_identification"].idxmax()
     own = ("--corpus", folder / "own")
-    words = [folder / "people", folder / "other", "pretrain", "--steps", "0", *own, "--quiet", "--nprocs", "1"]
-    assert main([*map(str, words)]) == 0
-    capsys.readouterr()
+    words = ("pretrain", "--steps", "0", *own, "--quiet", "--nprocs", "1")
+    command(folder / "people", folder / "other", *words, code=0)
     for options, code, said in (
         (("--probe", folder / "other", "--targets", "missing"), 3, "No phenotype table has a column 'missing'"),
         (("--probe", folder / "other", *own), 3, "88 scans of probe are in the corpus too"),
     ):
-        assert run_pretrain(folder, *corpus, *options, out="third") == code
-        assert said in " ".join(capsys.readouterr().err.split())
+        told = run_pretrain(folder, *corpus, *options, out="third", code=code).err
+        assert said in " ".join(told.split())

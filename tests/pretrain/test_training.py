@@ -31,10 +31,10 @@ from fcpower_bids.pretrain.engine import (
 from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.store import LOCKS, lock
 from tests.cases.cohorts import write_series
-from tests.command import main
 from tests.pretrain.conftest import NAMES, as_sources, made_recordings
 from tests.pretrain.outputs import HERE, TINY, plant_outputs, pretrain, read_log, run_pretrain
 from tests.pretrain.test_corpus import flip
+from tests.running import run
 
 
 def config(**changes) -> PretrainConfig:
@@ -189,11 +189,10 @@ def test_positions_move_with_the_model_and_are_in_no_checkpoint():
 SHORT = ("--held-out", "0.4")
 
 
-def test_minutes_set_steps_and_warm_up_and_a_second_run_keeps_them(tmp_path, capsys):
+def test_minutes_set_steps_and_warm_up_and_a_second_run_keeps_them(tmp_path):
     plant_outputs(tmp_path, made_recordings())
     words = (*TINY, *HERE, *SHORT, "--minutes", "0.02")
-    assert run_pretrain(tmp_path, quick=words, every=1000) == 0
-    told = capsys.readouterr().err
+    told = run_pretrain(tmp_path, quick=words, every=1000).err
     steps, warm = map(int, re.search(r"have time for (\d+) steps, (\d+) of warm-up", told).groups())
     assert steps >= 10
     assert warm == min(100, steps // 10)
@@ -203,51 +202,48 @@ def test_minutes_set_steps_and_warm_up_and_a_second_run_keeps_them(tmp_path, cap
     rates = pd.read_csv(tmp_path / "out" / "encoder" / "log.tsv", sep="\t")["learning_rate"].dropna()
     assert rates.iloc[-1] < 0.1 * 8.5e-4  # the cosine ends where the minutes end
     assert not (tmp_path / "out" / "encoder" / "trial").exists()
-    assert run_pretrain(tmp_path, quick=words, every=1000) == 0  # nothing is timed again
-    assert f"have time for {steps} steps" in capsys.readouterr().err
-    assert run_pretrain(tmp_path, quick=(*TINY, *HERE, *SHORT, "--minutes", "5")) == 2
-    assert "holds a run of 0.02 minutes" in capsys.readouterr().err
+    again = run_pretrain(tmp_path, quick=words, every=1000)  # nothing is timed again
+    assert f"have time for {steps} steps" in again.err
+    told = run_pretrain(tmp_path, quick=(*TINY, *HERE, *SHORT, "--minutes", "5"), code=2).err
+    assert "holds a run of 0.02 minutes" in told
     schedule = tmp_path / "out" / "encoder" / "schedule.json"
     noted = json.loads(schedule.read_text()) | {"steps": 7}
     for change, kept in (({}, True), ({"choices": "of another student"}, False)):  # before the first checkpoint
         for place in ("checkpoints", "model", "interim"):
             shutil.rmtree(schedule.parent / place, ignore_errors=True)
         schedule.write_text(json.dumps(noted | change))
-        assert run_pretrain(tmp_path, quick=words, every=1000) == 0
-        assert ("have time for 7 steps" in capsys.readouterr().err) is kept
+        assert ("have time for 7 steps" in run_pretrain(tmp_path, quick=words, every=1000).err) is kept
 
 
-def test_a_run_beside_another_or_of_other_choices_is_refused_and_leaves_the_record_that_is_there(tmp_path, capsys):
+def test_a_run_beside_another_or_of_other_choices_is_refused_and_leaves_the_record_that_is_there(tmp_path):
     plant_outputs(tmp_path, made_recordings())
     with lock(tmp_path / "out" / LOCKS / "pretrain"):
-        assert run_pretrain(tmp_path) == 2
-    assert "Another pretraining is at work in" in capsys.readouterr().err
+        assert "Another pretraining is at work in" in run_pretrain(tmp_path, code=2).err
     assert not (tmp_path / "out" / "encoder").exists()
-    assert run_pretrain(tmp_path) == 0
+    run_pretrain(tmp_path)
     assert not (tmp_path / "out" / LOCKS).exists()
     record = tmp_path / "out" / "logs" / "settings_pretrain.toml"
     before = record.read_text()
-    assert run_pretrain(tmp_path, "--loss", "kl") == 2
+    run_pretrain(tmp_path, "--loss", "kl", code=2)
     assert record.read_text() == before
-    assert run_pretrain(tmp_path, "--config-file", record, quick=()) == 0
+    run_pretrain(tmp_path, "--config-file", record, quick=())
 
 
-def test_a_list_of_series_is_trained_on_by_one_command(tmp_path, capsys):
+def test_a_list_of_series_is_trained_on_by_one_command(tmp_path):
     folder = write_series(tmp_path, [f"sub-{number:02d}" for number in range(1, 17)], parcels=8, volumes=60)
     (folder / "bids" / "dataset_description.json").write_text('{"Name": "listed", "BIDSVersion": "1.9.0"}')
     words = (*TINY, *HERE, *SHORT, "--steps", "4", "--warmup", "1", "-d", f"list={folder / 'list.tsv'}")
-    assert main([folder / "bids", folder / "out", "pretrain", *words]) == 7
+    run(folder / "bids", folder / "out", "pretrain", *words, code=7)
     table = pd.read_csv(folder / "out" / "corpus" / "recordings.tsv", sep="\t", dtype=str)
     assert sorted(table["subject"]) == [f"{number:02d}" for number in range(1, 17)]
     assert set(table["T"]) == {"60"}
     assert (folder / "out" / "encoder" / "model" / "model.safetensors").is_file()
     lines = (folder / "list.tsv").read_text().splitlines()
     (folder / "list.tsv").write_text("\n".join(lines[:-2]) + "\n")
-    capsys.readouterr()
-    assert main([folder / "bids", folder / "out", "pretrain", *words, "--steps", "0"]) == 0  # two people leave
-    assert "Corpus: 14 recordings of 14 people" in capsys.readouterr().err
-    assert main([folder / "bids", folder / "two", "pretrain", *words[:-1], f"a={folder / 'out'}"]) == 2
-    assert "list=FILE or LAYOUT=FOLDER" in capsys.readouterr().err
+    fewer = run(folder / "bids", folder / "out", "pretrain", *words, "--steps", "0", code=0)  # two people leave
+    assert "Corpus: 14 recordings of 14 people" in fewer.err
+    told = run(folder / "bids", folder / "two", "pretrain", *words[:-1], f"a={folder / 'out'}", code=2).err
+    assert "list=FILE or LAYOUT=FOLDER" in told
 
 
 def batch(n: int = 12, d: int = 5, edges: int = 60, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -288,9 +284,8 @@ SMALL = FBertConfig(6, d=8, layers=2, heads=2, ff=8, dropout=0.0)
 
 def data(n: int = 10) -> tuple[torch.Tensor, torch.Tensor]:
     rng = np.random.default_rng(0)
-    return torch.from_numpy(rng.standard_normal((n, 12, 6))), torch.from_numpy(
-        np.corrcoef(rng.standard_normal((n, 40)))
-    )
+    x, edges = rng.standard_normal((n, 12, 6)), rng.standard_normal((n, 40))
+    return torch.from_numpy(x), torch.from_numpy(np.corrcoef(edges))
 
 
 def gradients(fabric, loss: str, chunk: int | None, config: FBertConfig = SMALL) -> dict[str, torch.Tensor]:
