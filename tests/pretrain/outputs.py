@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -21,7 +19,6 @@ from fcpower_bids.errors import Unproven
 from fcpower_bids.pretrain import engine
 from fcpower_bids.pretrain.corpus import LICENCES, OWNERS, RECORDINGS, TEACHERS, VECTORS, WINDOWS, open_pack
 from fcpower_bids.pretrain.engine import PretrainConfig, on_all_processes
-from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.pretrain.train import train
 from tests.planting.trees import put
 from tests.running import Finished, run
@@ -101,18 +98,6 @@ def write_public(pack: Path, folder: Path, window: int = 20) -> None:
     for name, content in {RECORDINGS: names.tolist(), LICENCES: licences}.items():
         (folder / name).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     (folder / "parcels.txt").write_text("\n".join(corpus.parcel_names))
-
-
-def wait_long(folder: Path) -> None:
-    """Say which process it is, and do not come to an end."""
-    (folder / str(os.getpid())).touch()
-    time.sleep(600)
-
-
-def pack_slowly(folder: Path, recordings: list[tuple[dict, NDArray[np.float64]]]) -> None:
-    """Pack series that never come, in two processes."""
-    sources = [(facts, partial(wait_long, folder)) for facts, _ in recordings]
-    pack_corpus(sources, folder / "corpus", n_processes=2)
 
 
 def in_child(work: Callable[[], int]) -> int | None:

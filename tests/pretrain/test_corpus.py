@@ -357,12 +357,10 @@ def test_a_dataset_that_gets_a_doi_is_not_packed_twice_and_another_in_its_place_
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_processes_that_pack_end_with_the_one_that_waits_for_them(tmp_path, number):
-    code = (
-        "from pathlib import Path; import sys; from tests.pretrain.conftest import made_recordings; "
-        "from tests.pretrain.outputs import pack_slowly; pack_slowly(Path(sys.argv[1]), made_recordings(4, 1))"
-    )
+    facts = [facts for facts, _ in made_recordings(4, 1)]
+    code = f"from tests.pretrain.slowly import Path, pack_slowly; pack_slowly(Path({str(tmp_path)!r}), {facts!r})"
     tests = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}  # its processes import them too
-    parent = subprocess.Popen([sys.executable, "-c", code, tmp_path], env=tests)
+    parent = subprocess.Popen([sys.executable, "-c", code], env=tests)
     try:
         wait_for(lambda: sum(map(str.isdigit, os.listdir(tmp_path))) == 2, "the work of two processes")
     finally:
