@@ -17,12 +17,6 @@ from tests.cases.test_crossings import PEOPLE, PREDICT, SCORE, cohort, group, mo
 from tests.command import parse_settings
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """A model of the score of forty people."""
-    return save_model(cohort(tmp_path_factory.mktemp("train")))
-
-
 def with_second_runs(folder, people=PEOPLE, volumes=120, **columns):
     """Add a second run of some people to the list; `columns`: values of both runs."""
     first = pd.read_csv(folder / "list.tsv", sep="\t", dtype=str).assign(run="1")
@@ -50,19 +44,19 @@ def test_a_run_that_was_left_out_is_no_training_scan(volumes, limit, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["two runs", "two runs of two lengths", "one run cannot be used"])
-def test_the_runs_of_a_scan_are_predicted_as_one(kind, model, tmp_path):
+def test_the_runs_of_a_scan_are_predicted_as_one(kind, model_of_forty, tmp_path):
     """As the model was fitted: from the correlations of the z-scored runs, put end to end."""
     with_second_runs(cohort(tmp_path / "new"), volumes=60 if "lengths" in kind else 120, mean_fd=(0.1, 0.3))
     group(tmp_path / "new", "--analyses", "check", quick=QUICK)
     if kind == "one run cannot be used":
         for path in (tmp_path / "new" / "out").rglob("*_run-2_*qc.tsv"):
             path.write_text(path.read_text().replace("0.3", "much"))
-    rows = predictions(tmp_path / "new", model, code=4 if "cannot" in kind else 0)
+    rows = predictions(tmp_path / "new", model_of_forty, code=4 if "cannot" in kind else 0)
     done = rows[rows["state"] == "predicted"].set_index("participant_id").loc[list(PEOPLE)]
     lost = rows[rows["state"] != "predicted"]
     assert lost["scan"].str.contains("run-2").tolist() == [True] * (len(PEOPLE) if "cannot" in kind else 0)
     assert done["scan"].str.contains("run-").all() == ("cannot" in kind)
-    facts, arrays = load_model(model).facts, load_model(model).arrays
+    facts, arrays = load_model(model_of_forty).facts, load_model(model_of_forty).arrays
     edges = []
     for who in PEOPLE:
         runs = [np.load(tmp_path / "new" / f"{who}{end}.npy") for end in ("", "_run-2")[: 1 + ("two" in kind)]]
@@ -76,10 +70,10 @@ def test_the_runs_of_a_scan_are_predicted_as_one(kind, model, tmp_path):
 
 
 @pytest.mark.parametrize("others", [("rest", "nback"), ("nback", "nback"), ("rest", "rest")])
-def test_a_model_of_one_task_takes_runs_of_that_task_alone_where_there_are_any(others, model, tmp_path):
+def test_a_model_of_one_task_takes_runs_of_that_task_alone_where_there_are_any(others, model_of_forty, tmp_path):
     with_second_runs(cohort(tmp_path / "new"), task=others)
     group(tmp_path / "new", "--task-id", *set(others), "--analyses", "check", quick=QUICK)
-    rows = predictions(tmp_path / "new", model, code=4 if others == ("rest", "nback") else 0)
+    rows = predictions(tmp_path / "new", model_of_forty, code=4 if others == ("rest", "nback") else 0)
     done, refused = rows[rows["state"] == "predicted"], rows[rows["state"] == "refused"]
     assert len(done) == len(PEOPLE)
     assert done["differences"].astype(str).str.contains("task nback, the model's rest").all() == (others[0] == "nback")
@@ -99,11 +93,11 @@ def test_models_that_are_not_made_and_predictions_that_are_replaced_are_named(tm
     assert ["of another model is replaced" in text for text in texts] == [False, False, True, False, True]
 
 
-def test_parcels_without_names_are_those_of_the_model_only_where_they_are_as_many(model, tmp_path):
+def test_parcels_without_names_are_those_of_the_model_only_where_they_are_as_many(model_of_forty, tmp_path):
     write_series(tmp_path / "nine", PEOPLE[:4], parcels=9)
     write_table(tmp_path / "nine" / "bids" / "participants.tsv", participant_id=PEOPLE[:4], score=SCORE[:4])
     group(tmp_path / "nine", quick=(*QUICK, "--analyses", "check"))
-    rows = predictions(tmp_path / "nine", model, code=5)
+    rows = predictions(tmp_path / "nine", model_of_forty, code=5)
     assert rows["reason"].str.contains("9 parcels have no names, and those of the model were 6").all()
 
 

@@ -18,10 +18,10 @@ from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.errors import UsageError
 from tests.cases.cohorts import LABELS, PEOPLE, group, observed, read, run, table, write_list, write_series, write_table
 from tests.cases.test_crossings import PEOPLE as FORTY
-from tests.cases.test_crossings import cohort, save_model
+from tests.cases.test_crossings import cohort, predictions, save_model
 from tests.cases.test_models_elsewhere import with_second_runs
-from tests.cases.test_people import AGES, AGES_OF_SESSIONS, PREDICT
-from tests.cases.test_reruns import ATLAS, PLAIN, run_app, two_runs
+from tests.cases.test_people import AGES, AGES_OF_SESSIONS, PREDICT, of_sessions
+from tests.cases.test_reruns import ATLAS, PLAIN, run_app
 
 CHECK = ("--analyses", "check")
 
@@ -41,9 +41,7 @@ def test_an_id_that_became_a_number_with_decimals_is_that_number(form, people):
     rows = pd.read_csv(people / "list.tsv", sep="\t", dtype=str)
     group(people, *PREDICT, "--targets", "age")
     assert observed(people, "age") == pytest.approx(dict(zip(PEOPLE, AGES, strict=True)))
-    rows.assign(participant_id=[form.format(int(person[4:])) for person in PEOPLE]).to_csv(
-        people / "list.tsv", sep="\t", index=False
-    )
+    rows.assign(participant_id=ids).to_csv(people / "list.tsv", sep="\t", index=False)
     shutil.rmtree(people / "out")
     group(people, *CHECK)
     assert sorted(read(people, "scans")["participant_id"]) == sorted(f"sub-{int(person[4:])}" for person in PEOPLE)
@@ -87,9 +85,8 @@ def test_parcels_in_another_order_are_those_of_their_names(others, people):
         order = np.random.default_rng(number).permutation(6) if number < others else np.arange(6)
         series = np.load(people / name)[:, order]
         np.savez(people / name.replace("npy", "npz"), series=series, parcels=[f"R{place}" for place in order])
-    rows.assign(path=rows["path"].str.replace("npy", "npz"), key="series").to_csv(
-        people / "list.tsv", sep="\t", index=False
-    )
+    listed = rows.assign(path=rows["path"].str.replace("npy", "npz"), key="series")
+    listed.to_csv(people / "list.tsv", sep="\t", index=False)
     group(people, *CHECK)
     loaded = fcpower_bids.load_cohort(people / "out", people / "bids", min_time=0.0)
     place = np.argsort([int(name[1:]) for name in loaded.parcels])
@@ -174,14 +171,10 @@ def test_a_default_target_that_says_nothing_at_the_scans_that_are_used_costs_its
     assert observed(tmp_path, "age") == pytest.approx(dict(zip(PEOPLE, AGES + 3, strict=True)))
 
 
-# --- Models ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["two reconstructions", "a copy", "a run without a parcel"])
-def test_a_scan_is_predicted_from_each_of_its_runs_once(kind, tmp_path):
-    model = save_model(cohort(tmp_path / "train"))
-    with_second_runs(cohort(tmp_path / "new"))
-    new = tmp_path / "new"
+def test_a_scan_is_predicted_from_each_of_its_runs_once(kind, model_of_forty, tmp_path):
+    model, new = model_of_forty, cohort(tmp_path / "new")
+    with_second_runs(new)
     for person in FORTY:
         if kind == "a copy":
             shutil.copy(new / f"{person}.npy", new / f"{person}_run-2.npy")
@@ -194,11 +187,10 @@ def test_a_scan_is_predicted_from_each_of_its_runs_once(kind, tmp_path):
         shutil.rmtree(new / "out" / "logs" / "status")
         for path in sorted(new.joinpath("out").rglob("*_run-*"), reverse=True):
             path.rename(path.with_name(path.name.replace("_run-", "_rec-")))
-    assert run("predict", model, new / "out").code == (0 if kind == "two reconstructions" else 4)
-    rows = table(new / "out" / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv")
+    rows = predictions(new, model, code=0 if kind == "two reconstructions" else 4)
     done = rows[rows["state"] == "predicted"]
     assert len(done) == len(FORTY) * (2 if kind == "two reconstructions" else 1)
-    assert done["minutes"].astype(float).unique().tolist() == [4.0]
+    assert done["minutes"].unique().tolist() == [4.0]
     if kind != "two reconstructions":
         why = "identical to that of" if kind == "a copy" else "1 parcels of the model have no value"
         assert rows.loc[rows["state"] == "refused", "reason"].str.contains(why).tolist() == [True] * len(FORTY)
@@ -206,30 +198,25 @@ def test_a_scan_is_predicted_from_each_of_its_runs_once(kind, tmp_path):
     ends = ("", "_run-2") if kind == "two reconstructions" else ("",)
     edges = [np.corrcoef(np.load(new / f"{who}{end}.npy").T)[np.triu_indices(6, 1)] for who in FORTY for end in ends]
     wanted = predict_from_arrays(load_model(model).arrays, np.array(edges))[0][:, 0]
-    assert np.sort(done["prediction"].astype(float)) == pytest.approx(np.sort(wanted), abs=1e-9)
+    assert np.sort(done["prediction"]) == pytest.approx(np.sort(wanted), abs=1e-9)
 
 
 @pytest.mark.parametrize(("outside", "scans", "holds"), [(1, 3, True), (1, 8, True), (3, 3, False)])
-def test_intervals_are_judged_by_people(outside, scans, holds, tmp_path):
+def test_intervals_are_judged_by_people(outside, scans, holds, model_of_forty, tmp_path):
     """Scans of one person are right or wrong together."""
-    model = save_model(cohort(tmp_path / "train"))
-    who = FORTY[:4]
-    sessions = [str(number) for number in range(scans)]
-    write_series(tmp_path / "new", who, sessions, volumes=120, seed=7)
-    group(tmp_path / "new", *CHECK, quick=())
-    run("predict", model, tmp_path / "new" / "out", code=0)
-    path = tmp_path / "new" / "out" / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv"
-    middle = pd.read_csv(path, sep="\t").groupby("participant_id")["prediction"].mean().loc[list(who)].to_numpy()
+    model, who = model_of_forty, FORTY[:4]
+    new = write_series(tmp_path / "new", who, [str(number) for number in range(scans)], volumes=120, seed=7)
+    group(new, *CHECK, quick=())
+    rows = predictions(new, model)
+    middle = rows.groupby("participant_id")["prediction"].mean().loc[list(who)].to_numpy()
     score = middle + np.where(np.arange(4) < outside, 1e4, 0)
     known = write_table(tmp_path / "known.tsv", participant_id=who, age=[30] * 4, score=score)
-    told = run("predict", model, tmp_path / "new" / "out", "--phenotypes", known)
-    rows = pd.read_csv(path, sep="\t")
+    told = run("predict", model, new / "out", "--phenotypes", known)
     values = rows["participant_id"].map(dict(zip(who, score, strict=True)))
-    inside = int(((rows["low"] <= values) & (values <= rows["high"])).sum())
-    assert f"{inside} of {4 * scans} scans with a known score" in told.out
-    right = rows.assign(inside=(rows["low"] <= values) & (values <= rows["high"])).groupby("participant_id").first()
-    facts = load_model(model).facts
-    chance = stats.binom.cdf(int(right["inside"].sum()), 4, facts["Interval"]["NominalCoverage"])
+    inside = (rows["low"] <= values) & (values <= rows["high"])
+    assert f"{inside.sum()} of {4 * scans} scans with a known score" in told.out
+    right = inside.groupby(rows["participant_id"]).first().sum()
+    chance = stats.binom.cdf(right, 4, load_model(model).facts["Interval"]["NominalCoverage"])
     assert (chance >= 0.05) == holds
     assert ("here the intervals do not hold" in told.out) == (not holds)
 
@@ -238,8 +225,7 @@ def test_intervals_are_judged_by_people(outside, scans, holds, tmp_path):
 def test_a_model_knows_the_ages_of_all_its_sessions_and_predict_names_ages_that_are_none(shift, tmp_path):
     write_series(tmp_path, FORTY, ("1", "2"), volumes=120, signal=lambda number: 0.05 + 0.9 * number / 40)
     ages = np.tile(np.arange(30.0, 40.0), 4)
-    rows = {"participant_id": [*FORTY, *FORTY], "session_id": ["1"] * 40 + ["2"] * 40}
-    write_table(tmp_path / "bids" / "phenotype" / "ages.tsv", **rows, age=[*ages, *ages + shift])
+    of_sessions(tmp_path, "phenotype", ("1", "2"), np.column_stack([ages, ages + shift]), FORTY)
     write_table(tmp_path / "bids" / "participants.tsv", participant_id=FORTY, score=np.arange(40) / 40)
     model = save_model(tmp_path)
     low, high = load_model(model).facts["AgeRange"]
@@ -256,13 +242,9 @@ def test_a_model_knows_the_ages_of_all_its_sessions_and_predict_names_ages_that_
     assert warned.loc[list(FORTY[:3])].tolist() == [False, False, True]
 
 
-# --- Recordings -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["another name", "a person is gone"])
-def test_recordings_that_the_input_has_no_more_are_named(kind, tmp_path):
-    root = two_runs(tmp_path / "in")
-    assert run_app(root, tmp_path / "out", *ATLAS, *PLAIN).code == 0
+def test_recordings_that_the_input_has_no_more_are_named(kind, two_runs_done, tmp_path):
+    root = shutil.copytree(two_runs_done, tmp_path, dirs_exist_ok=True) / "in"
     again = run_app(root, tmp_path / "out", *ATLAS, *PLAIN)
     assert "are not among those" not in again.err
     if kind == "another name":
@@ -340,9 +322,7 @@ def test_an_odd_scan_costs_a_corpus_itself_alone(odd, tmp_path):
         series, parcels = np.random.default_rng(number).standard_normal((60, 6)), [f"R{place}" for place in range(6)]
         if number == 3:
             order = {"another order": [5, 0, 3, 1, 2, 4], "fewer parcels": [0, 1, 2, 3, 4]}.get(odd, range(6))
-            parcels = (
-                [f"Q{place}" for place in order] if odd == "other parcels" else [parcels[place] for place in order]
-            )
+            parcels = [f"{'Q' if odd == 'other parcels' else 'R'}{place}" for place in order]
             stored = series[:, [0] * 6] if odd == "equal columns" else series[:, order]
             stored = np.corrcoef(stored.T) if odd == "a matrix" else stored
         np.savez(tmp_path / f"{person}.npz", x=stored if number == 3 else series, parcels=parcels)
@@ -358,7 +338,7 @@ def test_an_odd_scan_costs_a_corpus_itself_alone(odd, tmp_path):
     assert sorted(f"sub-{person}" for person in packed.index) == kept
     assert len(table(tmp_path / "corpus" / "excluded.tsv")) == 6 - len(kept)
     written = np.load(tmp_path / "corpus" / "series.npy")
-    for number, person in ((number, person) for number, person in enumerate(PEOPLE[:6]) if person in kept):
-        series = np.random.default_rng(number).standard_normal((60, 6))
+    for person in kept:
+        series = np.random.default_rng(PEOPLE.index(person)).standard_normal((60, 6))
         start = int(packed.loc[person[4:], "offset"])
         np.testing.assert_allclose(written[start : start + 60], stats.zscore(series, ddof=1), atol=5e-3)
