@@ -11,7 +11,7 @@ import pytest
 
 from fcpower_bids.settings import Group, Inputs
 from tests.command import parse_settings
-from tests.planting.planted import colour_scans, make_cohort
+from tests.planting.planted import make_cohort, make_sites
 from tests.running import FOOT
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--repeats", "2", "--replace"]
@@ -73,20 +73,9 @@ def test_families_flip_together_and_are_whole_in_folds(cohort):
     assert said in cohort.group(*options, code=3).err
 
 
-PEOPLE = 24
-
-
 @pytest.fixture(scope="module")
 def sited(tmp_path_factory):
-    """One session; the scanners of two sites colour the connectomes, and the target is the site and noise."""
-    made, series = make_cohort(tmp_path_factory.mktemp("sites"), PEOPLE, "a")
-    rng = np.random.default_rng(0)
-    second = np.arange(PEOPLE) % 2 == 1
-    colour_scans(made, series, second, rng)
-    table = made.phenotypes
-    sites = np.where(second, "two", "one")
-    made.phenotypes = table.assign(site=sites, score=3.0 * second + rng.standard_normal(PEOPLE))
-    return made
+    return make_sites(tmp_path_factory.mktemp("sites"), 24)
 
 
 def begin(sited, *options):

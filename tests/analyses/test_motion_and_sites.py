@@ -16,7 +16,7 @@ from fcpower_bids.core.folds import Fold
 from fcpower_bids.core.targets import fixed_target, permuted_rows
 from fcpower_bids.settings import Settings
 from tests.analyses.cohorts import cohort_of
-from tests.planting.planted import Planted, colour_scans, make_cohort
+from tests.planting.planted import Planted, make_sites
 from tests.referee import nested
 
 PARCELS = 7
@@ -63,21 +63,17 @@ def test_every_edge_is_what_scipy_finds_for_fc_and_for_its_power_and_distance_is
 
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "3", "--repeats", "1", "--analyses", "prediction"]
-PEOPLE, PENALTIES = 36, [0.1, 1.0, 10.0]
+PENALTIES = [0.1, 1.0, 10.0]
 SITE = ["--site-column", "site", "--targets", "score", "--representations", "fc"]
 
 
 @pytest.fixture(scope="module")
 def cohort(tmp_path_factory):
-    """Two scanners that colour the connectomes, a third that two people saw; the target is the scanner and noise."""
-    made, series = make_cohort(tmp_path_factory.mktemp("harmonisation"), PEOPLE, "a")
-    rng = np.random.default_rng(0)
-    second = np.arange(PEOPLE) % 2 == 1
-    colour_scans(made, series, second, rng)
-    sites = np.where(second, "two", "one").astype(object)
-    sites[[4, 9]] = "three"
-    score = 3.0 * second + rng.standard_normal(PEOPLE)
-    made.phenotypes = made.phenotypes.assign(site=sites, score=score)
+    """Two scanners, and a third that two people saw."""
+    made = make_sites(tmp_path_factory.mktemp("harmonisation"), 36)
+    table = made.phenotypes
+    table.loc[[4, 9], "site"] = "three"
+    made.phenotypes = table
     return made
 
 

@@ -92,8 +92,13 @@ def make_cohort(root: Path, people: int = 24, sessions: str = "ab", seed: int = 
     return cohort, drawn
 
 
-def colour_scans(cohort: Planted, drawn: dict, second: np.ndarray, rng: np.random.Generator) -> None:
-    """Add what one scanner leaves in every connectome to the series of the people whom it saw, `second` (n,)."""
+def make_sites(root: Path, people: int) -> Planted:
+    """Make a cohort of one session at two sites; a scanner colours its connectomes, the score is the site and noise."""
+    cohort, drawn = make_cohort(root, people, "a")
+    rng, second = np.random.default_rng(0), np.arange(people) % 2 == 1
     artefact = rng.standard_normal((VOLUMES, 1)) @ rng.standard_normal((1, 60))
     for (person, session), series in drawn.items():
         cohort.put(person, session, series + second[person] * series.std() * artefact)
+    score = 3.0 * second + rng.standard_normal(people)
+    cohort.phenotypes = cohort.phenotypes.assign(site=np.where(second, "two", "one"), score=score)
+    return cohort
