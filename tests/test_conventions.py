@@ -15,6 +15,7 @@ from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.imaging.confounds import load_strategy
 from fcpower_bids.outputs.tables import read_matrix
 from tests.core.test_series import explicit, published
+from tests.planting.surfaces import PARAMETERS
 from tests.running import run_app
 
 FC, OUTLIERS = "stat-pearsoncorrelation_relmat.tsv", "desc-confounds_outliers.tsv"
@@ -33,7 +34,7 @@ def dataset(tmp_path_factory):
     table = pd.read_csv(path, sep="\t")
     rng = np.random.default_rng(0)
     breathing = 0.05 * np.sin(2 * np.pi * 0.3 * TR * np.arange(T))
-    for name in ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z"):
+    for name in PARAMETERS:
         scale = 1.0 if name.startswith("trans") else 0.01
         table[name] = (breathing + 0.01 * rng.standard_normal(T).cumsum()) * scale
         table[f"{name}_derivative1"] = table[name].diff()
@@ -52,7 +53,7 @@ def dataset(tmp_path_factory):
 @pytest.mark.parametrize(("kind", "stop", "radius"), [("notch", (15.0, 21.0), 50.0), ("lp", (6.0, None), 35.0)])
 def test_filtered_motion_is_written_censored_and_regressed(dataset, tmp_path, kind, stop, radius):
     folder, series, table, _ = dataset
-    motion = table[["trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z"]].to_numpy()
+    motion = table[PARAMETERS].to_numpy()
     filtered = published(motion, TR, kind, *stop, 4)
     steps = np.abs(np.diff(filtered, axis=0))
     moved = np.concatenate([[0.0], steps[:, :3].sum(axis=1) + radius * steps[:, 3:].sum(axis=1)])
@@ -66,7 +67,7 @@ def test_filtered_motion_is_written_censored_and_regressed(dataset, tmp_path, ki
     assert (~kept).sum() == 5
     np.testing.assert_array_equal(outliers["kept"], kept)
     names = load_strategy("24P").columns
-    remade = pd.DataFrame(filtered, columns=["trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z"])
+    remade = pd.DataFrame(filtered, columns=PARAMETERS)
     for name in tuple(remade):
         remade[f"{name}_derivative1"] = remade[name].diff().bfill()
         remade[f"{name}_power2"] = remade[name] ** 2
@@ -84,7 +85,7 @@ def test_the_head_can_be_as_large_as_its_mask(dataset, tmp_path):
     image = nibabel.load(mask)
     volume = np.count_nonzero(image.get_fdata()) * np.prod(image.header.get_zooms())
     radius = (3 * volume / (4 * np.pi)) ** (1 / 3)
-    motion = table[["trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z"]].to_numpy()
+    motion = table[PARAMETERS].to_numpy()
     steps = np.abs(np.diff(motion, axis=0))
     outliers = pd.read_csv(found.file("sub-01", OUTLIERS), sep="\t", na_values="n/a")
     expected = steps[:, :3].sum(axis=1) + radius * steps[:, 3:].sum(axis=1)

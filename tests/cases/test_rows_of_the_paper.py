@@ -11,24 +11,19 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.core.folds import replicated_folds
+from tests.cases.cohorts import PEOPLE as MANY
 from tests.cases.cohorts import group, read, write_series, write_table
-from tests.referee import power_edges
+from tests.referee import identified, power_edges
 
-MANY = tuple(f"sub-{number:03d}" for number in range(1, 31))
 PARCELS, VOLUMES, TR = 6, 240, 2.0
 
 
 @pytest.fixture(scope="module")
 def three_targets(tmp_path_factory):
     """Thirty people whose first correlation goes with a number, with a second one and with two classes."""
-    folder = write_series(
-        tmp_path_factory.mktemp("targets"),
-        MANY,
-        parcels=12,
-        volumes=100,
-        signal=lambda number: 0.9 * np.sin(number) ** 2,
-    )
     random, signal = np.random.default_rng(1), np.sin(np.arange(30)) ** 2
+    folder = tmp_path_factory.mktemp("targets")
+    write_series(folder, MANY, parcels=12, volumes=100, signal=lambda number: 0.9 * signal[number])
     for name in MANY:  # a course that all parcels share, of another size in everyone: the first eigenvector is noise
         series = np.load(folder / f"{name}.npy")
         size = 2 * random.uniform(0.2, 2)
@@ -110,11 +105,8 @@ def test_scans_shorter_than_a_length_are_in_no_row_of_it(tmp_path):
                 [power_edges(np.corrcoef(np.load(folder / f"{name}_{day}.npy")[:volumes].T), alpha) for name in there]
                 for day in "ab"
             )
-            r = np.corrcoef(first, second)[: len(there), len(there) :]
-            places = np.arange(len(there))
-            expected = np.mean([r.argmax(axis=0) == places, r.argmax(axis=1) == places])
             found = cell[cell["representation"].eq(name) & cell["n_people"].eq(len(there))]["accuracy"]
-            assert found.tolist() == pytest.approx([expected])
+            assert found.tolist() == pytest.approx([identified(first, second)])
     excluded = read(folder, "excluded")
     assert "sub-003" not in set(excluded["participant_id"])  # only its rows are fewer
 
@@ -133,13 +125,11 @@ def test_a_random_subsample_has_the_scores_of_a_cohort_of_its_people(three_targe
         table[table["participant_id"].isin(names)].to_csv(tmp_path / source, sep="\t", index=False)
     rows = []
     for fold in replicated_folds(18, 3, 2, 1, 0):
-        place = {**dict.fromkeys(fold.test.tolist(), ("test", -1))}
+        place = dict.fromkeys(fold.test.tolist(), ("test", -1))
         place |= {row: ("train", number) for number, inner in enumerate(fold.inner) for row in inner.tolist()}
-        rows += [
-            {"repeat": 0, "fold": fold.fold, "participant_id": names[row], "role": role, "inner_fold": inner}
-            for row, (role, inner) in sorted(place.items())
-        ]
-    pd.DataFrame(rows).to_csv(tmp_path / "folds.tsv", sep="\t", index=False)
+        rows += [(0, fold.fold, names[row], *about) for row, about in sorted(place.items())]
+    columns = ["repeat", "fold", "participant_id", "role", "inner_fold"]
+    pd.DataFrame(rows, columns=columns).to_csv(tmp_path / "folds.tsv", sep="\t", index=False)
     words = ("--targets", "score", "--analyses", "prediction", "--folds-file", tmp_path / "folds.tsv")
     quick = ("--permutations", 0, "--min-time", 0, "--nprocs", 1)
     group(tmp_path, *words, quick=quick)

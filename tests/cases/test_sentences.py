@@ -18,6 +18,8 @@ from fcpower_bids.notebook import load_cohort
 from fcpower_bids.outputs.tables import read_table
 from tests.cases.cohorts import PEOPLE, group, index_rows, read, run, write_series, write_table
 from tests.cases.test_people import AGES
+from tests.planting.surfaces import PARAMETERS
+from tests.referee import identified
 from tests.running import PLAIN
 
 
@@ -110,8 +112,7 @@ def test_36_every_page_has_the_same_verdict_on_a_scan(tmp_path):
         rows = pd.read_csv(path, sep="\t", na_values=["n/a"])
         moved = np.linspace(10, len(rows) - 1, round(share * len(rows))).astype(int)
         displaced = np.where(np.isin(np.arange(len(rows)), moved), 1.0, 0.1)
-        parameters = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
-        rows[parameters] = 1e-7 * np.random.default_rng(0).standard_normal((len(rows), 6))
+        rows[PARAMETERS] = 1e-7 * np.random.default_rng(0).standard_normal((len(rows), 6))
         rows["trans_x"] = np.cumsum(displaced * (-1) ** np.arange(len(rows)))
         rows["framewise_displacement"] = np.r_[np.nan, displaced[1:]]
         rows.to_csv(path, sep="\t", index=False, na_rep="n/a")
@@ -162,7 +163,6 @@ def test_36_what_was_not_scanned_is_cautioned_everywhere_by_parcels_and_overlap(
     assert [bool(lost) for lost, _ in expected] == [False, True, True, True]
 
 
-EMBEDDED = tuple(f"sub-{number:02d}" for number in range(1, 31))
 ANALYSES = ("--analyses", "prediction", "fingerprinting", "--targets", "score")
 BOTH = ("--representations", "fc", "embedding", "--encoder", "random-init")
 
@@ -170,8 +170,8 @@ BOTH = ("--representations", "fc", "embedding", "--encoder", "random-init")
 def twice(folder):
     """Thirty people with two sessions and a score."""
     score = np.random.default_rng(0).standard_normal(30)
-    write_table(folder / "bids" / "participants.tsv", participant_id=EMBEDDED, score=score)
-    return write_series(folder, EMBEDDED, ("a", "b"), parcels=8, volumes=90)
+    write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE, score=score)
+    return write_series(folder, PEOPLE, ("a", "b"), parcels=8, volumes=90)
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +186,7 @@ def plain(tmp_path_factory):
     ("change", "left", "reason"),
     [
         (lambda path, table: 0.0 * table + np.arange(table.shape[1]), 0, "is the same for everyone, and left out"),
-        (lambda path, table: table * ("sub-03_ses-a" not in path.name), 29, "it is one number throughout"),
+        (lambda path, table: table * ("sub-003_ses-a" not in path.name), 29, "it is one number throughout"),
     ],
 )
 def test_an_embedding_that_says_nothing_costs_itself_alone(plain, tmp_path, change, left, reason):
@@ -206,7 +206,7 @@ def test_an_embedding_that_says_nothing_costs_itself_alone(plain, tmp_path, chan
         with pytest.warns(UserWarning, match="1 of 60 rows"):
             features = cohort.features("embedding")
         (row,) = np.flatnonzero(np.isnan(features).any(axis=1))
-        assert (cohort.names[row], cohort.sessions[row]) == ("sub-03", "ses-a")
+        assert (cohort.names[row], cohort.sessions[row]) == ("sub-003", "ses-a")
     if not left:
         for name, rows in expected.items():
             now = read(folder, name).query("representation == 'fc'")
@@ -218,21 +218,20 @@ def test_a_scan_of_other_parcels_is_left_out_with_its_reason(tmp_path):
     folder = twice(tmp_path)
     rows = pd.read_csv(folder / "list.tsv", sep="\t")
     for path in rows["path"]:
-        columns = list("abcdefgx" if path == "sub-03_b.npy" else "abcdefgh")
+        columns = list("abcdefgx" if path == "sub-003_b.npy" else "abcdefgh")
         table = pd.DataFrame(np.load(folder / path), columns=columns)
         table.to_csv((folder / path).with_suffix(".tsv"), sep="\t", index=False)
     rows["path"] = rows["path"].str.replace(".npy", ".tsv")
     rows.to_csv(folder / "list.tsv", sep="\t", index=False)
     group(folder, *ANALYSES, *BOTH)
-    excluded = read(folder, "excluded").query("participant_id == 'sub-03'")
+    excluded = read(folder, "excluded").query("participant_id == 'sub-003'")
     assert excluded["reason"].str.contains("its parcels are others: it has 8, the others have 8, and").sum() == 1
     scans = read(folder, "scans")
     assert len(scans) == 59
-    assert ("sub-03", "ses-b") not in set(zip(scans["participant_id"], scans["session"], strict=True))
-    fc = {name: np.corrcoef(np.load(folder / f"{name}_a.npy").T)[np.triu_indices(8, 1)] for name in EMBEDDED}
-    other = {name: np.corrcoef(np.load(folder / f"{name}_b.npy").T)[np.triu_indices(8, 1)] for name in EMBEDDED}
-    there = [name for name in EMBEDDED if name != "sub-03"]
-    r = np.corrcoef([fc[name] for name in there], [other[name] for name in there])[:29, 29:]
-    places = np.arange(29)
-    accuracy = np.mean([r.argmax(axis=0) == places, r.argmax(axis=1) == places])
-    assert read(folder, "identification").set_index("representation").loc["fc", "accuracy"] == pytest.approx(accuracy)
+    assert ("sub-003", "ses-b") not in set(zip(scans["participant_id"], scans["session"], strict=True))
+    there = [name for name in PEOPLE if name != "sub-003"]
+    one, other = (
+        [np.corrcoef(np.load(folder / f"{name}_{day}.npy").T)[np.triu_indices(8, 1)] for name in there] for day in "ab"
+    )
+    accuracy = read(folder, "identification").set_index("representation").loc["fc", "accuracy"]
+    assert accuracy == pytest.approx(identified(one, other))

@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.demo import DemoDesign, make_dataset
-from tests.planting.surfaces import make_motion, save_dtseries
+from tests.planting.surfaces import PARAMETERS, make_motion, save_dtseries
 
 VOLUMES = 120
-PARAMETERS = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
 HCP_RUN = "100307/MNINonLinear/Results/rfMRI_REST1_LR"
 
 

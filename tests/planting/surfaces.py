@@ -14,6 +14,7 @@ from nibabel.cifti2 import BrainModelAxis, Cifti2Image, LabelAxis, SeriesAxis
 from tests.planting.trees import describe, func
 
 TR = 2.0
+PARAMETERS = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
 VERTICES = 40
 
 
@@ -59,8 +60,7 @@ def make_motion(volumes: int) -> pd.DataFrame:
     walk = np.random.default_rng((0, 1)).standard_normal((volumes, 6)).cumsum(axis=0)
     parameters = walk * np.repeat([0.02, 0.0004], 3)
     moved = np.abs(np.diff(parameters, axis=0)) @ np.repeat([1.0, 50.0], 3)
-    names = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
-    return pd.DataFrame(parameters, columns=names).assign(framewise_displacement=[np.nan, *moved])
+    return pd.DataFrame(parameters, columns=PARAMETERS).assign(framewise_displacement=[np.nan, *moved])
 
 
 def make_surface_dataset(root: Path) -> np.ndarray:
