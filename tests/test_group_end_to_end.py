@@ -7,22 +7,16 @@ import json
 import re
 import shutil
 import socket
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.outputs.tables import read_table
-from tests.command import main
+from fcpower_bids.outputs.tables import read_table, read_toml
 from tests.conftest import copy_study
+from tests.running import run, run_group
 from tests.telling import telling
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 QUICK = ["--folds", "5", "--inner-folds", "3", "--repeats", "2", "--quiet", "--nprocs", "1"]
 
@@ -34,8 +28,7 @@ def study(cohort_of_24, tmp_path_factory):
 
 
 def group(study, *options):
-    words = ["group", "-w", str(study / "w"), *QUICK, "--replace", *options]
-    return main([str(study / "in"), str(study / "out"), *words])
+    run_group(study / "in", study / "out", "-w", study / "w", *QUICK, "--replace", *options)
 
 
 SAVE = ["--save-models", "--any-skill"]
@@ -44,13 +37,13 @@ SAVE = ["--save-models", "--any-skill"]
 @pytest.fixture(scope="module")
 def analysed(study):
     options = ["--targets", "planted_score", "null_score", "--family-column", "family_id", "--permutations", "100"]
-    assert group(study, *options, *SAVE) == 0
+    group(study, *options, *SAVE)
     return study / "out"
 
 
 def test_nothing_outside_the_logs_names_a_place_a_user_or_a_machine(analysed):
     """Whoever is given the outputs learns neither where they were made nor by whom; arrays need no pickle."""
-    made = tomllib.loads((analysed / "logs" / "settings.toml").read_text())["bids_dir"]
+    made = read_toml(analysed / "logs" / "settings.toml")["bids_dir"]
     words = [made, str(analysed.parent), str(Path.home()), getpass.getuser() + "@", socket.gethostname()]
     told = {name for name, _ in telling(analysed, [word for word in words if len(word) > 4])}  # "vm" is in any picture
     assert {name for name in told if not name.startswith("logs/")} == set()
@@ -59,9 +52,8 @@ def test_nothing_outside_the_logs_names_a_place_a_user_or_a_machine(analysed):
     assert len(archives) >= 2
     for path in archives:
         arrays = np.load(path, allow_pickle=False)
-        assert all(
-            np.asarray(each).dtype != object for each in (arrays.values() if path.suffix == ".npz" else [arrays])
-        )
+        for each in arrays.values() if path.suffix == ".npz" else [arrays]:
+            assert np.asarray(each).dtype != object
 
 
 def test_scores_and_verdicts_of_the_page_are_what_the_predictions_and_the_null_give(analysed):
@@ -89,18 +81,17 @@ def test_scores_and_verdicts_of_the_page_are_what_the_predictions_and_the_null_g
         assert ("predicted better than chance" if p < 0.05 else "nothing was found") in said
 
 
-def test_a_model_takes_the_connectomes_of_its_atlas_and_says_when_there_are_none(analysed, tmp_path, capsys):
+def test_a_model_takes_the_connectomes_of_its_atlas_and_says_when_there_are_none(analysed, tmp_path):
     model = next((analysed / "group" / "models").glob("*planted*power*"))
     own = next(analysed.glob("sub-01/**/func/*_stat-pearsoncorrelation_relmat.tsv"))
     folder = tmp_path / "out" / "sub-01" / "func"
     folder.mkdir(parents=True)
     other = folder / "sub-01_task-rest_atlas-Other_stat-pearsoncorrelation_relmat.tsv"
     other.write_text("Node\tA\tB\nA\t1\t0.5\nB\t0.5\t1\n")
-    assert main(["predict", str(model), str(tmp_path / "out")]) == 3
-    assert "atlas of the model" in capsys.readouterr().err
+    assert "atlas of the model" in run("predict", model, tmp_path / "out", code=3).err
     shutil.copyfile(own, folder / own.name)
     shutil.copyfile(own.with_suffix(".json"), (folder / own.name).with_suffix(".json"))
-    assert main(["predict", str(model), str(tmp_path / "out")]) == 0
+    run("predict", model, tmp_path / "out", code=0)
     table = tmp_path / "out" / "group" / "predicted" / "target-planted-score-fc-power.tsv"
     assert read_table(table)["scan"].tolist() == [own.name.removesuffix("_relmat.tsv")]
 
@@ -141,13 +132,12 @@ def write_batch(study: Path, folder: Path) -> Path:
     return out
 
 
-def test_a_batch_of_ten_scans_has_ten_rows_and_each_is_compared_with_the_training_scans(study, tmp_path, capsys):
+def test_a_batch_of_ten_scans_has_ten_rows_and_each_is_compared_with_the_training_scans(study, tmp_path):
     labels = [f"{number:02d}" for number in range(1, 17)]
     options = ["--targets", "planted_score", "--analyses", "prediction", "--name", "sixteen", *SAVE]
-    assert group(study, *options, "--participant-label", *labels) == 0
+    group(study, *options, "--participant-label", *labels)
     model, batch = next((study / "out" / "group").glob("**/sixteen/models/*fc-power*")), write_batch(study, tmp_path)
-    capsys.readouterr()
-    assert main(["predict", str(model), str(batch)]) == 4
+    said = run("predict", model, batch, code=4).out
     table = read_table(batch / "group" / "predicted" / "target-planted-score-fc-power.tsv")
     assert len(table) == 10
     rows = table.set_index("participant_id")
@@ -160,7 +150,7 @@ def test_a_batch_of_ten_scans_has_ten_rows_and_each_is_compared_with_the_trainin
     assert rows.loc["sub-90", "in_training"] == "true"
     assert "fitted on this very scan" in rows.loc["sub-90", "warning"]
     assert set(rows["state"].drop(refused)) == {"predicted"}
-    assert "not predicted" in capsys.readouterr().out
+    assert "not predicted" in said
     assert len(list(batch.glob("sub-*_target-planted-score-fc-power.html"))) == 10
     facts = json.loads((model / "model.json").read_text())
     people = read_table(study / "in" / "participants.tsv").head(16)
@@ -175,16 +165,13 @@ def test_a_batch_of_ten_scans_has_ten_rows_and_each_is_compared_with_the_trainin
 
 def test_little_memory_changes_the_seventh_digit_and_says_so(study):
     asked = ("--analyses", "prediction", "--targets", "planted_score", "--permutations", "0")
+    precision, predicted = [], []
     for name, memory in (("roomy", "0"), ("tight", "1")):
-        assert group(study, *asked, "--name", name, "--mem-mb", memory) == 0
-    about = {
-        name: json.loads((study / "out" / "group" / name / "prediction.json").read_text())["Precision"]
-        for name in ("roomy", "tight")
-    }
-    assert about["roomy"] == "double"
-    assert "less than 1e-6" in about["tight"]
-    one, other = (
-        read_table(study / "out" / "group" / name / "predictions.tsv")["predicted"].to_numpy(float)
-        for name in ("roomy", "tight")
-    )
+        group(study, *asked, "--name", name, "--mem-mb", memory)
+        folder = study / "out" / "group" / name
+        precision.append(json.loads((folder / "prediction.json").read_text())["Precision"])
+        predicted.append(read_table(folder / "predictions.tsv")["predicted"].to_numpy(float))
+    assert precision[0] == "double"
+    assert "less than 1e-6" in precision[1]
+    one, other = predicted
     assert 0 < np.abs(one - other).max() < 1e-4 * one.std()

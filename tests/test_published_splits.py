@@ -14,9 +14,9 @@ from fcpower_bids.core.krr import KernelRidge
 from fcpower_bids.core.nested import nested_cv
 from fcpower_bids.core.targets import remove_covariates
 from fcpower_bids.outputs.tables import read_table, write_table
-from tests.command import main
 from tests.core.test_cbig import read_example
 from tests.planting.planted import without_global_signal
+from tests.running import run_group
 
 pytestmark = pytest.mark.shared
 SEEDS, FOLDS, PARCELS = (1, 2, 3), 5, 6
@@ -66,11 +66,11 @@ def written(shared, tmp_path_factory):
     write_people(root, golden, names)
     covariates = write_phenotypes(root / "bids", reference, names)
     write_splits(root / "splits.tsv", reference, names)
-    command = [root / "bids", root / "out", "group", "-d", f"list={root / 'list.tsv'}", "--preset", "cbig"]
-    command += ["--targets", "co", "shuffled", "--inner-folds", FOLDS, "--folds-file", root / "splits.tsv"]
-    command += ["--covariates", *covariates, "--representations", "fc", "--analyses", "prediction", "--quiet"]
-    for options in ([], ["--penalties", *LARGE, "--name", "large"]):
-        assert main([*map(str, [*command, "--nprocs", "1", *options])]) == 0
+    asked = ("-d", f"list={root / 'list.tsv'}", "--preset", "cbig", "--nprocs", "1", "--quiet")
+    asked += ("--targets", "co", "shuffled", "--inner-folds", FOLDS, "--folds-file", root / "splits.tsv")
+    asked += ("--covariates", *covariates, "--representations", "fc", "--analyses", "prediction")
+    for options in ((), ("--penalties", *LARGE, "--name", "large")):
+        run_group(root / "bids", root / "out", *asked, *options)
     return root / "out" / "group", reference, names
 
 
@@ -152,7 +152,7 @@ def table(shared, scans):
 
 
 @pytest.fixture
-def check(tmp_path, capsys):
+def check(tmp_path):
     """Write series, list and table, run the check; return the findings by check, and the pairs."""
 
     def run(scans, table):
@@ -163,10 +163,8 @@ def check(tmp_path, capsys):
         rows = [dict(zip(columns, name, strict=True)) | about for name in names]
         write_table(tmp_path / "list.tsv", pd.DataFrame(rows))
         write_table(tmp_path / "bids" / "participants.tsv", table)
-        command = [tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={tmp_path / 'list.tsv'}"]
-        command += ["--targets", SLOPE, "--analyses", "check", "--nprocs", "1"]
-        code = main([*map(str, command)])
-        assert code == 0, capsys.readouterr().err
+        asked = ("-d", f"list={tmp_path / 'list.tsv'}", "--targets", SLOPE, "--analyses", "check", "--nprocs", "1")
+        run_group(tmp_path / "bids", tmp_path / "out", *asked)
         found, pairs = (read_table(tmp_path / "out" / "group" / f"{name}.tsv") for name in ("check", "check_pairs"))
         return found.set_index("check"), pairs.set_index("verdict")
 

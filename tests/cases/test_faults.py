@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fcpower_bids.app import main
 from tests.cases.cohorts import LABELS, run, table, write_list
 from tests.running import PATIENCE, PLAIN, contents, run_app, start_app
 
@@ -36,11 +35,11 @@ def test_a_link_that_leads_out_of_the_output_folder_is_refused_before_the_first_
     assert contents(tmp_path / "out", "work") == {}
 
 
-def test_the_group_level_does_not_write_through_a_link_either(outputs, exact_demo, tmp_path, capsys):
+def test_the_group_level_does_not_write_through_a_link_either(outputs, exact_demo, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "out" / "group").symlink_to(tmp_path / "elsewhere")
-    assert main([str(exact_demo[0]), str(tmp_path / "out"), "group", "--nprocs", "1"]) == 3
-    assert "'group' is named as a file" in capsys.readouterr().err
+    found = run(exact_demo[0], tmp_path / "out", "group", "--nprocs", "1", code=3)
+    assert "'group' is named as a file" in found.err
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
@@ -100,10 +99,8 @@ def test_other_json_files_without_a_bottom_are_named(exact_demo, tmp_path):
     (weights := tmp_path / "weights").mkdir()
     (weights / "model.safetensors").write_bytes(b"")
     encoder = ("--encoder", "fbert", "--encoder-weights", weights)
-    for path, words in (
-        (tmp_path / "filter.json", ("--bids-filter-file", tmp_path / "filter.json")),
-        (weights / "config.json", encoder),
-    ):
+    filters = tmp_path / "filter.json"
+    for path, words in ((filters, ("--bids-filter-file", filters)), (weights / "config.json", encoder)):
         path.write_text(DEEP)
         found = run(exact_demo[0], tmp_path / "out", "participant", *words, *QUICK, code=2)
         assert path.name in found.err

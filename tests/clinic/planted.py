@@ -12,8 +12,8 @@ from fcpower_bids.outputs.tables import (
     read_table,
     write_table,
 )
-from tests.command import main
 from tests.planting.participant_outputs import ATLAS, P, add_output
+from tests.running import run_group
 
 MEAN, SD = 45.0, 12.0
 QUICK = "--folds 5 --inner-folds 3 --repeats 1 --nprocs 1 --min-time 60 --quiet"
@@ -56,11 +56,11 @@ def make_cohort(root: Path, share: float, sites: int = 1, people: int = 40, seed
     return root
 
 
-def group(root: Path, *options: str, target: str = "age", permutations: int = 60) -> int:
-    """The exit code of the group level with ``--save-models``."""
+def group(root: Path, *options: str, target: str = "age", permutations: int = 60, code: int = 0) -> str:
+    """Run the group level with ``--save-models``; return what is said on the terminal."""
     words = f"--analyses prediction --targets {target} --representations fc --permutations {permutations}"
-    places = [str(root / "bids"), str(root / "out"), "group", "-w", str(root / "w")]
-    return main([*places, *words.split(), *QUICK.split(), "--save-models", *options])
+    words = ("-w", root / "w", *words.split(), *QUICK.split(), "--save-models", *options)
+    return run_group(root / "bids", root / "out", *words, code=code).err
 
 
 def models(root: Path) -> list[Path]:

@@ -32,9 +32,9 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_table, write_table
 from tests.analyses.cohorts import choose, demo_cohort
 from tests.clinic.planted import group, make_cohort, models, series_with
-from tests.command import main
 from tests.doors.test_doors_in_pairs import ridge
 from tests.planting.participant_outputs import add_output
+from tests.running import run
 
 PEOPLE, NEW = 120, 12
 UNMEASURED = Quality(np.nan, np.nan, np.nan, np.nan)
@@ -45,7 +45,7 @@ EDGES = np.triu_indices(6, 1)
 def found(tmp_path_factory):
     """Facts of a model, and where it and new people are."""
     root = make_cohort(tmp_path_factory.mktemp("numbers"), 0.8, people=PEOPLE, seed=4, new=NEW)
-    assert group(root, permutations=20) == 0
+    group(root, permutations=20)
     return json.loads((models(root)[0] / "model.json").read_text()), root
 
 
@@ -84,9 +84,7 @@ def test_the_interval_is_that_of_the_residuals_and_measured_without_each_fold(fo
     interval = found[0]["Interval"]
     assert (interval["NominalCoverage"], interval["Scans"]) == (0.9, PEOPLE)
     assert interval["Radius"] == pytest.approx(half_width(held_out), rel=1e-4)
-    held = [
-        (own["size"] <= half_width(held_out[held_out["fold"] != fold])).mean() for fold, own in held_out.groupby("fold")
-    ]
+    held = [(own["size"] <= half_width(held_out.drop(own.index))).mean() for _, own in held_out.groupby("fold")]
     assert interval["MeasuredCoverage"] == pytest.approx(np.mean(held))
 
 
@@ -111,9 +109,9 @@ def test_the_classes_of_a_scan_are_those_that_its_score_does_not_rule_out(tmp_pa
     for person in truth.index[:20]:
         factor = (truth.loc[person, "age"] - 45) / 12
         add_output(root / "out", f"{person}_ses-b", z_score(series_with(factor, rng)))
-    assert group(root, target="group", permutations=20) == 0
+    group(root, target="group", permutations=20)
     (model,) = models(root)
-    assert main(["predict", str(model), str(root / "new")]) == 0
+    run("predict", model, root / "new", code=0)
     table = read_table(root / "new" / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv")
     facts = json.loads((model / "model.json").read_text())
     assert (facts["PositiveClass"], facts["NegativeClass"]) == ("patient", "control")
@@ -291,65 +289,60 @@ def test_the_only_list_that_is_as_long_as_the_cohort_is_that_of_digests(found, t
     assert len(columns_of(folder)["residuals.tsv/age"]) == PEOPLE
 
 
-def test_two_models_of_one_name_are_refused_before_anything_is_written(found, tmp_path, capsys):
+def test_two_models_of_one_name_are_refused_before_anything_is_written(found, tmp_path):
     root = found[1]
     (model,) = models(root)
     there = shutil.copytree(root / "new", tmp_path / "out")
     other = shutil.copytree(model, tmp_path / "other" / model.name)
     for named in ([model, other], [model, model], [model, f"{other}/"]):
-        assert main(["predict", *map(str, named), str(there)]) == 2
-        assert f"Two models are called {model.name}" in capsys.readouterr().err
+        assert f"Two models are called {model.name}" in run("predict", *named, there, code=2).err
     assert not (there / "group" / "predicted").exists()
 
 
-def test_a_table_with_ages_of_refused_scans_alone_is_no_fault_at_the_end(found, tmp_path, capsys):
+def test_a_table_with_ages_of_refused_scans_alone_is_no_fault_at_the_end(found, tmp_path):
     (model,), there = models(found[1]), shutil.copytree(found[1] / "new", tmp_path / "new", symlinks=True)
     broken = next(there.rglob("*_stat-pearsoncorrelation_relmat.tsv"))
     broken.write_text("no\tmatrix\n")
     person = re.search(r"sub-\d+", broken.name).group()
     ages = tmp_path / "ages.tsv"
     ages.write_text(f"participant_id\tage\n{person}\t40\n")
-    main(["predict", str(model), str(there), "--phenotypes", str(ages)])
-    assert "has no number in its column" not in capsys.readouterr().err
+    assert "has no number in its column" not in run("predict", model, there, "--phenotypes", ages).err
     table = read_table(next((there / "group" / "predicted").glob("*.tsv"))).set_index("participant_id")
     assert table["state"].ne("predicted").pipe(lambda refused: refused.index[refused].tolist()) == [person]
 
 
 @pytest.mark.parametrize(("share", "sites"), [(0.0, 6), (0.95, 1)])
 def test_a_model_is_saved_and_used_where_the_test_finds_skill_and_refused_where_not(
-    tmp_path, capsys, monkeypatch, share, sites
+    tmp_path, monkeypatch, share, sites
 ):
     """By how much of their ages is in the connectomes of forty people, and at how many sites they were scanned."""
     root = make_cohort(tmp_path, share, sites, new=5)
     options = ["--site-column", "site"] if sites > 1 else []
-    code, said = group(root, *options), capsys.readouterr().err
     found = share > 0.9
-    assert code == (0 if found else 3)
+    said = group(root, *options, code=0 if found else 3)
     if not found:
         assert models(root) == []
         assert re.search(r"no better than guessing the average age \(p .*, r .* over held-out people.*do not use", said)
         with monkeypatch.context() as patched:  # as earlier versions did
             patched.setattr("fcpower_bids.clinic.fit.refuse_without_skill", lambda facts: None)
-            assert group(root, *options) == 0
+            group(root, *options)
     (model,) = models(root)
     skill = json.loads((model / "model.json").read_text())["Skill"]
     row = read_table(root / "out" / "group" / "prediction_summary.tsv").iloc[0]
     assert (skill["P"], skill["OverPeople"]) == (row["p_max_targets"], row["r_pooled_mean"])
     assert skill["Found"] == found
     assert not found or skill["Error"] < 0.85 * skill["ErrorOfGuess"]
-    code, said = main(["predict", str(model), str(root / "new")]), capsys.readouterr()
-    assert code == (0 if found else 3)
-    assert ("This model does no better than guessing the average age" in said.err) != found
+    said = run("predict", model, root / "new", code=0 if found else 3).err
+    assert ("This model does no better than guessing the average age" in said) != found
     assert len(list((root / "new").glob("*.html"))) == (5 if found else 0)
 
 
-def test_what_is_known_without_a_scan_is_set_beside_the_model(tmp_path, capsys):
+def test_what_is_known_without_a_scan_is_set_beside_the_model(tmp_path):
     cohort = make_cohort(tmp_path, 0.95)
-    assert group(cohort, "--name", "untested", permutations=0) == 3
-    told = capsys.readouterr().err
+    told = group(cohort, "--name", "untested", permutations=0, code=3)
     assert "Whether this model does better than guessing the average age was not tested" in told
     assert "--permutations 1000" in told
-    assert group(cohort) == 0
+    group(cohort)
     (model,) = models(cohort)
     skill = json.loads((model / "model.json").read_text())["Skill"]
     table = read_table(cohort / "out" / "group" / "prediction_baselines.tsv").set_index("model")

@@ -19,8 +19,6 @@ NAMES = tuple(f"Area{number}" for number in range(P))
 PEOPLE, SESSIONS = ("01", "02", "03", "04", "05"), ("a", "b")
 SCANS = tuple((person, session) for person in PEOPLE for session in SESSIONS)
 MEAN_FD = {scan: 0.1 + 0.01 * number for number, scan in enumerate(SCANS)}
-
-
 RANDOM = np.random.default_rng(3)
 MIXING = {person: RANDOM.normal(size=(P, P)) for person in PEOPLE}
 """Each person has a matrix of their own, so that sessions can be matched."""

@@ -11,10 +11,10 @@ import pytest
 from scipy.io import savemat
 from scipy.spatial.distance import squareform
 
-from tests.command import main
 from tests.docs.pages import DOCS, code_blocks, read
 from tests.elsewhere import sources
 from tests.elsewhere.sources import MEAN_FD, NAMES, SCANS, SERIES, TR, P, T, read_connectome
+from tests.running import run_group
 
 TREES = {
     "xcpd": sources.xcpd,
@@ -29,11 +29,10 @@ ONE_SESSION = ("cpac", "hcp")
 UPPER = np.triu_indices(P, 1)
 
 
-def run_group(folder: Path, *options: object) -> tuple[int, Path]:
+def group(folder: Path, *options: object) -> Path:
     (folder / "bids").mkdir(exist_ok=True)
-    out = folder / "out"
     asked = () if "--analyses" in options else ("--analyses", "fingerprinting")
-    return main([str(folder / "bids"), str(out), "group", *asked, "--quiet", *map(str, options)]), out
+    return run_group(folder / "bids", folder / "out", *asked, "--quiet", *options).output
 
 
 def written(out: Path) -> dict[str, np.ndarray]:
@@ -53,8 +52,7 @@ def test_series_of_nilearn_become_the_connectomes_that_they_are(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     (script,) = code_blocks(read(DOCS / "from_elsewhere.md"), "python")
     exec(script, {"series": SERIES})
-    code, out = run_group(tmp_path, "-d", f"list={tmp_path / 'connectomes.tsv'}")
-    assert code == 0
+    out = group(tmp_path, "-d", f"list={tmp_path / 'connectomes.tsv'}")
     assert_written(out, expected())
 
 
@@ -75,8 +73,7 @@ def runs(tmp_path_factory):
         make(folder / "source")
         before = states(folder / "source")
         analyses = ("--analyses", "spectrum_geometry") if name in ONE_SESSION else ()
-        code, out = run_group(folder, "-d", f"{name.removeprefix('old_')}={folder / 'source'}", *analyses)
-        assert code == 0
+        out = group(folder, "-d", f"{name.removeprefix('old_')}={folder / 'source'}", *analyses)
         assert states(folder / "source") == before
         found[name] = out
     return found
@@ -101,8 +98,7 @@ def test_motion_and_minutes_come_from_the_tables_of_the_other_program(name, runs
 
 def test_cifti_series_of_xcpd_equal_its_tables(tmp_path):
     sources.xcpd(tmp_path / "source", cifti=True)
-    code, out = run_group(tmp_path, "-d", tmp_path / "source")  # the layout is told by GeneratedBy
-    assert code == 0
+    out = group(tmp_path, "-d", tmp_path / "source")  # the layout is told by GeneratedBy
     assert_written(out, expected())
 
 
@@ -113,8 +109,7 @@ def test_volumes_that_xcpd_censored_are_left_out_of_its_interpolated_series(tmp_
     for person, session in SCANS:
         path = tmp_path / "source" / f"{sources.stem(person, session)}_outliers.tsv"
         pd.DataFrame({"framewise_displacement": out_of}).to_csv(path, sep="\t", index=False)
-    code, out = run_group(tmp_path, "-d", f"xcpd={tmp_path / 'source'}")
-    assert code == 0
+    out = group(tmp_path, "-d", f"xcpd={tmp_path / 'source'}")
     assert_written(out, [np.corrcoef(values[out_of == 0].T) for values in SERIES.values()])
 
 
@@ -169,8 +164,7 @@ def test_a_list_reads_every_form_of_a_matrix(forms, tmp_path):
         }
         for number, ((person, session), values) in enumerate(SERIES.items())
     ]
-    code, out = run_group(tmp_path, "-d", f"list={write_list(tmp_path, rows)}")
-    assert code == 0
+    out = group(tmp_path, "-d", f"list={write_list(tmp_path, rows)}")
     assert_written(out, expected())
     scans = pd.read_csv(out / "group" / "scans.tsv", sep="\t")
     assert scans["seconds"].tolist() == [120.0] * len(SCANS)
@@ -209,8 +203,7 @@ def test_a_matrix_that_is_not_what_is_declared_is_named_and_stops_no_other(tmp_p
     for number, (spoil, columns, _) in enumerate(FAULTS.values()):
         np.savetxt(tmp_path / f"bad{number}.txt", spoil(np.corrcoef(SERIES[SCANS[0]].T)))
         rows.append({"participant_id": f"bad{number}", "session_id": "a", "path": f"bad{number}.txt", **columns})
-    code, out = run_group(tmp_path, "-d", f"list={write_list(tmp_path, rows)}")
-    assert code == 0
+    out = group(tmp_path, "-d", f"list={write_list(tmp_path, rows)}")
     assert len(written(out)) == len(SCANS)
     excluded = pd.read_csv(out / "group" / "excluded.tsv", sep="\t").set_index("participant_id")["reason"]
     assert "two parcels of one name" in excluded["sub-twins"]
@@ -222,12 +215,12 @@ def test_a_matrix_that_is_not_what_is_declared_is_named_and_stops_no_other(tmp_p
 def test_a_source_is_read_again_where_it_has_changed(tmp_path):
     sources.giga(tmp_path / "source")
     option = ("-d", f"giga={tmp_path / 'source'}")
-    _, out = run_group(tmp_path, *option)
+    out = group(tmp_path, *option)
     stamps = {path: path.stat().st_mtime_ns for path in out.rglob("sub-*.npy")}
     changed = next((tmp_path / "source").rglob("sub-02_ses-a*denoiseSimple_timeseries.tsv"))
     values = pd.read_csv(changed, sep="\t")
     values.iloc[::-1].assign(Area0=values["Area1"] + values["Area3"]).to_csv(changed, sep="\t", index=False)
-    assert run_group(tmp_path, *option)[0] == 0
+    group(tmp_path, *option)
     again = {path.name for path, stamp in stamps.items() if path.stat().st_mtime_ns != stamp}
     assert {name[:12] for name in again} == {"sub-02_ses-a"}
 
@@ -249,8 +242,7 @@ def test_series_are_kept_in_the_numbers_that_they_have(tmp_path):
         rows.append({"participant_id": name, "path": f"{name}.npy", "kind": "series", "repetition_time": TR})
         varied = np.where(np.ptp(forms[name](values), axis=0) > 0, forms[name](values).astype(float), np.nan)
         truths[name] = np.corrcoef(varied.T)
-    code, out = run_group(tmp_path, "-d", f"list={write_list(tmp_path, rows)}", "--analyses", "spectrum_geometry")
-    assert code == 0
+    out = group(tmp_path, "-d", f"list={write_list(tmp_path, rows)}", "--analyses", "spectrum_geometry")
     for name, truth in truths.items():
         (path,) = out.glob(f"sub-{name}/**/*_timeseries.npy")
         assert np.load(path).dtype == kept[name]
