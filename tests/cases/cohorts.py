@@ -63,12 +63,12 @@ def write_series(
 
 def write_list(folder: Path, labels: Sequence[str] = LABELS, sessions: Sequence[str] = ("",), seed: int = 0) -> Path:
     """Write a list of the series of `series_of`, with a mean FD that grows with the label; return the list."""
+
+    def draw(row: int, place: int) -> np.ndarray:
+        return series_of(labels[row], seed + 100 * place)
+
     fd = [0.1 + int(label) / 1000 for label in labels]
-    people = [f"sub-{label}" for label in labels]
-    write_series(
-        folder, people, sessions, draw=lambda row, place: series_of(labels[row], seed + 100 * place), mean_fd=fd
-    )
-    return folder / "list.tsv"
+    return write_series(folder, [f"sub-{label}" for label in labels], sessions, draw=draw, mean_fd=fd) / "list.tsv"
 
 
 def store_matrices(folder: Path) -> pd.DataFrame:

@@ -29,6 +29,7 @@ from fcpower_bids.interfaces.nodes import (
 from fcpower_bids.outputs.tables import read_json, read_matrix
 from fcpower_bids.settings import Settings
 from tests.outputs.test_recording import make_cleaning
+from tests.planting.trees import scan_files
 
 SCAN = "sub-01_ses-a_task-rest_run-1"
 PLAIN = {"strategy": "none", "high_pass": 0.0, "low_pass": 0.0, "dummy_scans": "0", "fd_thresh": 0.0}
@@ -38,21 +39,14 @@ PLAIN = {"strategy": "none", "high_pass": 0.0, "low_pass": 0.0, "dummy_scans": "
 def scan(exact_demo, tmp_path_factory):
     """Files of one recording, and a function that runs a node of them in a folder of its own."""
     folder = tmp_path_factory.mktemp("alone")
-
-    def only(pattern):
-        (found,) = exact_demo[0].rglob(f"{SCAN}_{pattern}")
-        return str(found)
-
-    numbers = count()
+    numbers, files = count(), scan_files(exact_demo[0], SCAN)
 
     def run(interface):
         name = f"{type(interface).__name__}_{next(numbers)}"
         return Node(interface, name=name, base_dir=str(folder)).run().outputs
 
     return SimpleNamespace(
-        bold=only("*_desc-preproc_bold.nii.gz"),
-        mask=only("*_desc-brain_mask.nii.gz"),
-        confounds=only("desc-confounds_timeseries.tsv"),
+        **files,
         labels=str(builtin_atlas("MNI152NLin2009cAsym", folder / "atlas").image),
         folder=folder,
         run=run,

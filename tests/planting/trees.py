@@ -66,6 +66,18 @@ def add_run(root: Path, run: str, *grids: str, bold: bytes | None = None) -> Pat
     return folder
 
 
+def only(folder: Path, pattern: str) -> Path:
+    (found,) = folder.rglob(pattern)
+    return found
+
+
+def scan_files(root: Path, scan: str) -> dict[str, str]:
+    """Series, mask and confounds of a scan."""
+    ends = {"bold": "*_desc-preproc_bold.nii.gz", "mask": "*_desc-brain_mask.nii.gz"}
+    ends |= {"confounds": "desc-confounds_timeseries.tsv"}
+    return {name: str(only(root, f"{scan}_{end}")) for name, end in ends.items()}
+
+
 def copy_builtin(stem: Path) -> Path:
     """Copy the atlas of the program, with its table, to a name without ending; return the image."""
     image = builtin_atlas("MNI152NLin2009cAsym", stem.parent / "made").image

@@ -205,9 +205,8 @@ def test_one_cohort_per_atlas_where_an_analysis_compares_them(two_atlases):
     assert list(each) == ["atlas-Other_scale-6", "atlas-Toy_scale-6"]
     np.testing.assert_array_equal(cohort.edges, each["atlas-Other_scale-6"].edges)
     assert not np.array_equal(each["atlas-Toy_scale-6"].edges, cohort.edges)
-    cohort, each = open_cohorts(
-        two_atlases.changed(analyses=("parcellation_sweep",), atlas=("Toy_scale-6", "Other_scale-6"))
-    )
+    both = two_atlases.changed(analyses=("parcellation_sweep",), atlas=("Toy_scale-6", "Other_scale-6"))
+    cohort, each = open_cohorts(both)
     assert list(each) == ["Toy_scale-6", "Other_scale-6"]
     np.testing.assert_array_equal(cohort.edges, each["Toy_scale-6"].edges)
     with pytest.raises(DatasetError, match="several atlases"):

@@ -27,6 +27,7 @@ from fcpower_bids.workflows import participant
 from fcpower_bids.workflows.recording import process_recording
 from tests.cases.cohorts import group, write_series
 from tests.docs.pages import DOCS, code_blocks, read
+from tests.planting.trees import only, scan_files
 from tests.running import run_app
 
 
@@ -46,23 +47,12 @@ def test_a_node_without_memory_is_told_apart_from_a_slip(tmp_path, monkeypatch):
     assert explain(RecordingError("a.nii is cut: copy it."), tmp_path, "x") == "a.nii is cut: copy it."
 
 
-def only(folder, pattern):
-    (found,) = folder.rglob(pattern)
-    return found
-
-
 def test_the_nodes_of_the_documentation_run_alone_in_a_workflow_of_anybody(exact_demo, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (example,) = [block for block in code_blocks(read(DOCS / "python.md"), "py") if "workflow.run()" in block]
     scan = "sub-01_ses-a_task-rest_run-1"
-    given = {
-        "bold": str(only(exact_demo[0], f"{scan}_*_desc-preproc_bold.nii.gz")),
-        "mask": str(only(exact_demo[0], f"{scan}_*_desc-brain_mask.nii.gz")),
-        "confounds": str(only(exact_demo[0], f"{scan}_desc-confounds_timeseries.tsv")),
-        "labels": str(builtin_atlas("MNI152NLin2009cAsym", tmp_path).image),
-        "folder": str(tmp_path),
-    }
-    exec(example, given)
+    labels = str(builtin_atlas("MNI152NLin2009cAsym", tmp_path).image)
+    exec(example, {**scan_files(exact_demo[0], scan), "labels": labels, "folder": str(tmp_path)})
     folder = tmp_path / "mine"
     fc = np.load(only(folder / "connectivity", "fc_*.npz"))["matrix"]
     series = np.load(only(folder / "bandpass", "series_*.npz"))["series"]
