@@ -69,9 +69,8 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Any]
 @pytest.fixture(scope="session")
 def exact_demo(tmp_path_factory):
     """Folder and truth of a tiny demo dataset whose voxels hold the clean series."""
-    folder, truth = once(
-        tmp_path_factory, "exact", lambda at: make_dataset(at / "in", DemoDesign.tiny(noise=0, nuisance=0))
-    )
+    design = DemoDesign.tiny(noise=0, nuisance=0)
+    folder, truth = once(tmp_path_factory, "exact", lambda at: make_dataset(at / "in", design))
     return folder / "in", truth
 
 
@@ -85,9 +84,8 @@ def exact_run(exact_demo, tmp_path_factory):
 @pytest.fixture(scope="session")
 def troubled_demo(tmp_path_factory):
     """Four participants: two runs, an incomplete field of view, many spikes, nearly nothing but spikes."""
-    folder, truth = once(
-        tmp_path_factory, "troubled", lambda at: make_dataset(at / "in", DemoDesign.tiny(subjects=4, troubles=True))
-    )
+    design = DemoDesign.tiny(subjects=4, troubles=True)
+    folder, truth = once(tmp_path_factory, "troubled", lambda at: make_dataset(at / "in", design))
     return folder / "in", truth
 
 

@@ -19,8 +19,6 @@ from tests.command import main
 
 PLAIN = ("--strategy", "none", "--high-pass", "0", "--low-pass", "0", "--fd-thresh", "0", "--dummy-scans", "0")
 """No cleaning at all, but the z-score."""
-
-
 LINKS = "dataset_description.json"
 """Its links to the inputs are relative, so they differ between outputs in different places."""
 NUMBER = re.compile(r"[+-](\d+\.?\d*(e[+-]?\d+)?|inf|nan)", re.IGNORECASE)

@@ -177,12 +177,8 @@ def test_a_damaged_or_flipped_atlas_is_refused(exact_demo, tmp_path, flipped):
     content[-8] ^= not flipped  # of the stored checksum; every voxel can still be read
     image.write_bytes(content)
     found = run_app(exact_demo[0], tmp_path / "out", "--atlas", image, code=2)
-    words = (
-        f"{image.name} is flipped: the parcels that are named left lie on the right"
-        if flipped
-        else "truncated or damaged"
-    )
-    assert words in found.err
+    said = f"{image.name} is flipped: the parcels that are named left lie on the right"
+    assert (said if flipped else "truncated or damaged") in found.err
     assert not found.files("*_relmat.tsv")
 
 

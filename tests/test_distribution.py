@@ -197,9 +197,6 @@ def ready_program(folder: Path, name: str, body: str) -> None:
     (folder / name).chmod(0o755)
 
 
-# ------------------------------------------------------------------------------------------------------- Dockerfile
-
-
 def named(requirement: str) -> str:
     return re.match(r"[A-Za-z0-9_.-]+", requirement)[0].lower().replace("_", "-")
 
@@ -212,16 +209,12 @@ def test_the_lock_of_the_image_has_all_that_is_asked_for_in_the_pinned_versions_
     entries = (ROOT / "requirements.lock").read_text().replace("\\\n", " ").splitlines()
     locked = {named(entry): entry.split()[0].partition("==")[2] for entry in entries}
     assert all(re.search(r" --hash=sha256:[0-9a-f]{64}", entry) for entry in entries)
-    assert {named(line) for line in asked.split("\n") if line and 'python_version < "3.11"' not in line} - set(
-        locked
-    ) == {"torch"}
+    wanted = {named(line) for line in asked.split("\n") if line and 'python_version < "3.11"' not in line}
+    assert wanted - set(locked) == {"torch"}
     pins = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line]
     for pin in pins:
         name, version = named(pin), pin.partition("==")[2].partition(";")[0].strip()
         assert locked.get(name, version) == version or 'python_version < "3.11"' in pin, name
-
-
-# --------------------------------------------------------------------------------------------------------- examples
 
 
 @pytest.fixture

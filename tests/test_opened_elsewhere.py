@@ -64,7 +64,7 @@ def strange(exact_demo, exact_run, tmp_path_factory):
     return run_app(exact_demo[0], folder / "out", *words, code=0)
 
 
-def test_every_parcel_keeps_its_numbers_whatever_it_is_called(strange, exact_run):
+def test_every_parcel_keeps_its_numbers_whatever_it_is_called_and_no_name_is_run_by_a_spreadsheet(strange, exact_run):
     for ending in ("*_stat-pearsoncorrelation_relmat.tsv", "*_stat-mean_timeseries.tsv"):
         for ours, theirs in zip(strange.files(ending), exact_run.files(ending), strict=True):
             values, names = read_matrix(ours)
@@ -74,9 +74,6 @@ def test_every_parcel_keeps_its_numbers_whatever_it_is_called(strange, exact_run
     for path in strange.files("*_qc.tsv"):
         table = read_table(path)
         assert "Node" not in table or table["Node"].notna().all(), path
-
-
-def test_no_name_of_a_parcel_is_run_by_a_spreadsheet(strange):
     assert run_by_spreadsheet(strange.output) == []
 
 

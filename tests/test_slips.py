@@ -148,9 +148,7 @@ def test_a_slip_in_a_prediction_for_new_scans_blames_no_scan(cohort, monkeypatch
     told = run("predict", model, cohort.output_dir, code=5).out
     assert "Internal error, please report it with logs/crashes/predict_sub-" in told
     assert "(ValueError: matmul" in told
-    (table,) = (
-        path for path in (cohort.output_dir / "group" / "predicted").glob("*.tsv") if "_reference" not in path.name
-    )
+    (table,) = (cohort.output_dir / "group" / "predicted").glob("target-*[!e].tsv")
     assert set(read_table(table)["state"]) == {"failed"}
 
 

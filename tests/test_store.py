@@ -119,9 +119,8 @@ def test_a_status_removes_no_file_of_the_user(exact_demo, outputs, tmp_path, kin
     status = next((outputs / "logs" / "status").glob("sub-01*.json"))
     facts = json.loads(status.read_text())
     status.write_text(json.dumps({**facts, "outputs": [*facts["outputs"], PLANTS[kind](outputs)]}))
-    found = run_app(
-        exact_demo[0], outputs, "--atlas", "builtin", "--min-time", "90000", "--participant-label", "01", "--replace"
-    )
+    words = ("--atlas", "builtin", "--min-time", "90000", "--participant-label", "01", "--replace")
+    found = run_app(exact_demo[0], outputs, *words)
     assert found.states()[status.stem] == "excluded"
     assert (tmp_path / "diary.tsv").read_text() == f"{WORD}\n"
 

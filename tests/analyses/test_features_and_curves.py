@@ -56,16 +56,13 @@ def test_single_scans_are_passed_on_to_the_last_bit():
 @pytest.mark.parametrize("n_volumes", [40, 7])
 def test_power_is_that_of_each_matrix_whether_kept_or_not(n_volumes):
     edges = draw_edges(np.random.default_rng(1), 6, 9, n_volumes)
-    averaged = AveragedEdges(edges, [[i] for i in range(6)])
+    averaged, matrices = AveragedEdges(edges, [[i] for i in range(6)]), rebuild_matrix(edges, 1.0, weighted=False)
     for alpha in (0.35, 1.0):
-        expected = np.stack(
-            [vectorise_edges(spectral_power(rebuild_matrix(each, 1.0, weighted=False), alpha)) for each in edges]
-        )
+        expected = np.stack([vectorise_edges(spectral_power(each, alpha)) for each in matrices])
         for keep in (True, False):
             np.testing.assert_allclose(PowerFamily(averaged, choose(), keep).features(alpha), expected, atol=1e-10)
-        np.testing.assert_allclose(
-            similarity(PowerFamily(averaged, choose()).features(alpha)), np.corrcoef(expected), atol=1e-10
-        )
+        kernel = similarity(PowerFamily(averaged, choose()).features(alpha))
+        np.testing.assert_allclose(kernel, np.corrcoef(expected), atol=1e-10)
 
 
 MINUTES, SIZES = (1.5, 3.0), (15, 30)
@@ -90,13 +87,11 @@ def test_the_largest_cell_is_the_prediction_itself(tables, predicted):
 
 
 def test_gains_are_tested_with_the_training_people_of_the_cell(tables):
-    frame = tables["learning_curves"].frame.query("target == 'planted_score' and minutes == 3.0 and n_people == 15")
+    cell = "target == 'planted_score' and minutes == 3.0 and n_people == 15"
+    frame, row = tables["learning_curves"].frame.query(cell), tables["learning_gains"].frame.query(cell).iloc[0]
     scores = frame.pivot_table("r", ["repeat", "fold"], "representation")
     own = frame[frame["representation"] == "fc"].sort_values(["repeat", "fold"])
     expected = corrected_resampled_t((scores["fc_power"] - scores["fc"]).to_numpy(), 15, own["n_test"].to_numpy())
-    row = (
-        tables["learning_gains"].frame.query("target == 'planted_score' and minutes == 3.0 and n_people == 15").iloc[0]
-    )
     assert row["mean_difference"] == pytest.approx(expected["mean_difference"])
     assert row["p_greater"] == pytest.approx(expected["p_greater"])
     assert row["sd_difference"] == pytest.approx((scores["fc_power"] - scores["fc"]).std())

@@ -156,12 +156,10 @@ def test_pairs_have_corrected_tests_per_target_and_mcnemar_for_identification(ta
     scores = scores.pivot_table("r", ["repeat", "fold"], "representation")
     assert row["mean_difference"] == pytest.approx((scores[FULL] - scores["fc"]).mean())
     pair = frame.query("target == 'identification' and representation == @WINDOW and reference == @FULL").iloc[0]
-    scans = equipped.scans
-    hits = {
-        label: identify(np.corrcoef(equipped.embeddings[label]), scans["participant_id"], scans["session"]).credit == 1
-        for label in ("full", "window")
-    }
-    alone = int((hits["window"] & ~hits["full"]).sum()), int((hits["full"] & ~hits["window"]).sum())
+    who, when = equipped.scans["participant_id"], equipped.scans["session"]
+    kernels = (np.corrcoef(equipped.embeddings[label]) for label in ("full", "window"))
+    full, window = (identify(kernel, who, when).credit == 1 for kernel in kernels)
+    alone = int((window & ~full).sum()), int((full & ~window).sum())
     assert (pair["only_representation"], pair["only_reference"]) == alone
     assert pair["p_two_sided"] == pytest.approx(binomtest(alone[0], sum(alone), 0.5).pvalue)
     for name, table in tables.items():
@@ -185,9 +183,8 @@ def test_families_are_the_unit_of_identification(size, tmp_path):
     asked = ("--analyses", "fingerprinting", "encoder_comparison", "--representations", "fc", "fc_power")
     group(tmp_path, *asked, "--targets", "age", "--family-column", "family", "--alpha", "0.2")
     searches = read(tmp_path, "identification_scans")
-    wins = searches.assign(family=searches["participant_id"].map(family)).pivot_table(
-        "credit", "family", "representation", aggfunc="sum"
-    )
+    searches["family"] = searches["participant_id"].map(family)
+    wins = searches.pivot_table("credit", "family", "representation", aggfunc="sum")
     net = (wins["fc_power"] - wins["fc"]).to_numpy()
     flipped = np.array(list(product((-1, 1), repeat=len(net)))) @ net
     row = read(tmp_path, "encoder_comparisons").set_index("target").loc["identification"]

@@ -71,10 +71,8 @@ def test_the_path_is_a_geodesic_with_alpha_as_arclength(tables, eigenvalues):
 
 def test_participation_ratio_and_dominance_follow_from_the_heat_trace(tables, eigenvalues):
     frame = tables["spectrum_path"].frame
-    one, double = at(frame, alpha=0.5), at(frame, alpha=1.0)
-    np.testing.assert_allclose(
-        one["participation_ratio"], one["heat_trace"].to_numpy() ** 2 / double["heat_trace"].to_numpy(), rtol=1e-8
-    )
+    half, whole = (at(frame, alpha=alpha).reset_index() for alpha in (0.5, 1.0))
+    np.testing.assert_allclose(half["participation_ratio"], half["heat_trace"] ** 2 / whole["heat_trace"], rtol=1e-8)
     ratio = eigenvalues[:, 0] / eigenvalues[:, 19]
     np.testing.assert_allclose(at(frame, alpha=0.35)["first_to_twentieth"], ratio**0.35, rtol=1e-8)
     np.testing.assert_allclose(at(frame, alpha=1.0)["first_to_twentieth"], ratio, rtol=1e-8)

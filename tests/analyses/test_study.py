@@ -91,9 +91,8 @@ def test_nested_predictions_do_not_depend_on_the_people_of_the_test_fold(cohort)
 
 def test_alignment_optimum_is_the_maximum_of_the_exact_curve(cohort):
     cohort = cohort.keep(np.arange(0, len(cohort.scans), 2))
-    tables = select(
-        cohort, targets=(*TARGETS["targets"], "g=memory,speed"), alpha_selection="align", covariates=("age",)
-    )
+    targets = (*TARGETS["targets"], "g=memory,speed")
+    tables = select(cohort, targets=targets, alpha_selection="align", covariates=("age",))
     optimum = tables["alpha_optimum"].frame
     assert len(optimum) == 3 * 2 * 5
     planted = optimum[optimum["target"] == "planted_score"]

@@ -24,10 +24,8 @@ AGES = np.round(np.random.default_rng(1).uniform(20, 60, len(PEOPLE)), 1)
 def of_sessions(folder, form, sessions, ages, people=PEOPLE, column="age"):
     """Write the ages of people at sessions (person, session) in one of the forms of BIDS."""
     if form == "phenotype":
-        rows = [(one, session, age) for one, each in zip(people, ages, strict=True)
-                for session, age in zip(sessions, each, strict=True)]  # fmt: skip
-        write_table(folder / "bids" / "phenotype" / "ages.tsv", **dict(
-            zip(("participant_id", "session_id", column), zip(*rows, strict=True), strict=True)))  # fmt: skip
+        table = pd.DataFrame(ages, pd.Index(people, name="participant_id"), pd.Index(sessions, name="session_id"))
+        write_table(folder / "bids" / "phenotype" / "ages.tsv", **table.stack().rename(column).reset_index())
         return
     for one, each in zip(people, ages, strict=True):
         write_table(folder / "bids" / one / f"{one}_sessions.tsv", session_id=sessions, **{column: each})

@@ -240,8 +240,6 @@ STORED = {
     "another order of axes": (np.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]]), (5, 6, 4), 0),
     "half a voxel apart": (np.array([[1, 0, 0, 0.5], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]]), (7, 5, 4), 5),
 }
-
-
 WORDS = ("participant", "--min-time", "60", *PLAIN, "--nprocs", "1", "--quiet", "--atlas")
 
 

@@ -124,13 +124,8 @@ def make_sites(folder, **columns):
     """Two datasets of people with the same labels; those of the second are others."""
     for seed, (name, labels) in enumerate({"one": LABELS[:20], "two": LABELS[:12]}.items()):
         source = write_list(folder / name, labels, seed=seed)
-        scores = np.arange(len(labels)) + 100.0 * seed
-        write_people(
-            folder / name / "bids",
-            labels,
-            score=scores,
-            **{key: values[: len(labels)] for key, values in columns.items()},
-        )
+        about = {key: values[: len(labels)] for key, values in columns.items()}
+        write_people(folder / name / "bids", labels, score=np.arange(len(labels)) + 100.0 * seed, **about)
         called = {"one": "list", "two": "rome"}[name]  # a name of the list says nothing of its strategy
         words = ("group", "-d", f"{called}={source}", *CHECK, "--quiet")
         assert run(folder / name / "bids", folder / name / "out", *words).code == 0
@@ -161,9 +156,8 @@ def test_the_people_of_a_site_are_those_of_the_dataset_that_it_was_last_made_wit
         (tmp_path / "disk" / "deep" / "real").mkdir(parents=True)
         (tmp_path / "one").mkdir()
         (tmp_path / "one" / "out").symlink_to(tmp_path / "disk" / "deep" / "real")
-        write_people(
-            tmp_path / "disk" / "deep" / "bids", LABELS[:20], score=-np.arange(20.0)
-        )  # another study beside it
+        beside = tmp_path / "disk" / "deep" / "bids"  # another study
+        write_people(beside, LABELS[:20], score=-np.arange(20.0))
     sites, wanted = make_sites(tmp_path), np.arange(20.0)
     if kind == "a corrected dataset":
         wanted[2] = np.nan
@@ -254,9 +248,8 @@ def test_what_a_list_no_longer_has_takes_no_part(tmp_path):
     found = run(*words, code=0)
     assert f"{40 - len(left)} recordings that {source} no longer has are removed" in found.err
     scans = table(tmp_path / "out" / "group" / "scans.tsv")
-    assert sorted(scans["participant_id"] + "_ses-" + scans["session"].str.removeprefix("ses-")) == sorted(
-        left["participant_id"] + "_ses-" + left["session_id"]
-    )
+    wanted = left["participant_id"] + "_ses-" + left["session_id"]
+    assert sorted(scans["participant_id"] + "_" + scans["session"]) == sorted(wanted)
     assert len(table(tmp_path / "out" / "recordings.tsv")) == len(left)
 
 

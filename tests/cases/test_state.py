@@ -17,7 +17,6 @@ from tests.cases.cohorts import LABELS, TR, T, index_rows, run, store_matrices, 
 from tests.elsewhere.sources import xcpd
 from tests.running import PLAIN, contents
 
-SERIES = "sub-01/ses-a/func/*_timeseries.tsv"
 ATLAS = ("--atlas", "builtin", "--nprocs", "1", "--quiet")
 PLAINLY = (*ATLAS, *PLAIN, "--transforms", "power", "fisher_z")
 OTHERWISE = {
@@ -161,7 +160,8 @@ def test_nothing_of_an_input_that_was_another_person_stays(exact_demo, tmp_path)
     assert run(copy, out, "participant", *options).code == 0
     one, other = (next(copy.rglob(f"sub-01_ses-{session}_*_desc-preproc_bold.nii.gz")) for session in "ab")
     one.write_bytes(other.read_bytes())
-    (embedding,) = (Path(f"{path}".replace("timeseries.tsv", "embedding.tsv")) for path in out.glob(SERIES))
+    (series,) = out.glob("sub-01/ses-a/func/*_timeseries.tsv")
+    embedding = series.with_name(series.name.replace("timeseries", "embedding"))
     embedding.write_text("of the person before")
     found = run(copy, out, "participant", *options, code=0)
     assert "its input is another than before" in found.err

@@ -109,9 +109,8 @@ def test_a_configuration_that_is_not_there_is_told_once(tmp_path):
 
 
 def test_prefixes_are_stripped_and_lists_extended():
-    chosen = parse_settings(
-        [*BASE, "--participant-label", "sub-01", "02", "--session-label", "ses-a", "--participant_label", "03"]
-    )
+    words = ("--participant-label", "sub-01", "02", "--session-label", "ses-a", "--participant_label", "03")
+    chosen = parse_settings([*BASE, *words])
     assert chosen.inputs.participant_label == ("01", "02", "03")
     assert chosen.inputs.session_label == ("a",)
 
@@ -174,9 +173,8 @@ def test_each_mistake_has_its_sentence(arguments, message):
 )
 def test_an_option_that_a_level_does_not_use_is_refused_there_and_not_in_a_file(tmp_path, level, words, readers):
     name = words.partition(" ")[0].replace("_", "-")
-    with pytest.raises(
-        UsageError, match=f"{name} is an option of the {readers}; {level} does not use it. Leave it out"
-    ):
+    said = f"{name} is an option of the {readers}; {level} does not use it. Leave it out"
+    with pytest.raises(UsageError, match=said):
         parse_settings(["bids", str(tmp_path / "out"), level, *words.split()])
     chosen = parse_settings(["bids", str(tmp_path / "out"), readers.split()[1]])
     path = tmp_path / "c.toml"

@@ -112,9 +112,8 @@ def test_codes_are_told_from_values(values, missing):
     if not missing:
         assert resolve_columns(table, frame.index, named).defaults == ("x",)
         return
-    with pytest.raises(
-        DatasetError, match=rf"has {values[missing[0]]:g} \(sub-{missing[0]}\), .*code.* set missing_values x="
-    ):
+    said = rf"has {values[missing[0]]:g} \(sub-{missing[0]}\), .*code.* set missing_values x="
+    with pytest.raises(DatasetError, match=said):
         resolve_columns(table, frame.index, named)
     found = resolve_columns(table, frame.index, Group())
     assert found.defaults == ("y",)
@@ -360,9 +359,8 @@ def test_one_atlas_needs_no_choice_and_several_do(tmp_path):
         chosen, notes = choose(tmp_path, atlas=(spec,))
         assert chosen == ["sub-01_task-rest", "sub-02_task-rest"]
         assert "atlas-Toy_scale-6" in notes[0]
-    with pytest.raises(
-        DatasetError, match=r"no FC of --atlas Schaefer400, only of atlas-Other_scale-6 in .* Name these"
-    ):
+    said = r"no FC of --atlas Schaefer400, only of atlas-Other_scale-6 in .* Name these"
+    with pytest.raises(DatasetError, match=said):
         choose(tmp_path, atlas=("Toy", "Schaefer400"))
 
 

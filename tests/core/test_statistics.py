@@ -111,13 +111,10 @@ def test_selection_pools_or_averages_and_prefers_less_loss(rng, name):
     train = [Training(rng.random(2), rng.random(2)) for _ in range(2)]
     sign = -1 if name in LOSSES else 1
     each = [score_predictions(name, *fold) for fold in zip(observed, predicted, train, strict=True)]
-    np.testing.assert_allclose(
-        selection_scores(f"mean_{name}", observed, predicted, train), sign * np.mean(each, axis=0)
-    )
-    together = score_predictions(
-        name, np.concatenate(observed), np.concatenate(predicted, axis=1), pool_training(train, [9, 12])
-    )
-    np.testing.assert_allclose(selection_scores(f"pooled_{name}", observed, predicted, train), sign * together)
+    mean, pooled = (selection_scores(f"{how}_{name}", observed, predicted, train) for how in ("mean", "pooled"))
+    np.testing.assert_allclose(mean, sign * np.mean(each, axis=0))
+    together = np.concatenate(observed), np.concatenate(predicted, axis=1), pool_training(train, [9, 12])
+    np.testing.assert_allclose(pooled, sign * score_predictions(name, *together))
 
 
 def test_first_best_penalty_wins_and_no_score_means_the_largest():
@@ -172,9 +169,8 @@ def test_corrected_t_reproduces_the_documented_example(shared):
     assert result["df"] == baycomp["df"]
     assert abs(result["mean_difference"]) == pytest.approx(abs(baycomp["mean"]))
     assert (result["mean_difference"] / result["t"]) ** 2 == pytest.approx(baycomp["var"])
-    assert sorted([result["p_greater"], result["p_less"]]) == pytest.approx(
-        sorted([baycomp["p_left"], baycomp["p_right"]])
-    )
+    p_values = sorted([baycomp["p_left"], baycomp["p_right"]])
+    assert sorted([result["p_greater"], result["p_less"]]) == pytest.approx(p_values)
 
 
 def test_repeats_of_leave_one_site_out_count_once():
@@ -183,9 +179,8 @@ def test_repeats_of_leave_one_site_out_count_once():
     d = np.array([0.03, 0.01, 0.05, 0.02])
     once = corrected_resampled_t(d, 100 - n_test, n_test)
     noise = np.array([0.01, -0.01])[:, None] * np.ones(4)
-    repeats = corrected_resampled_t(
-        (d + noise).ravel(), np.tile(100 - n_test, 2), np.tile(n_test, 2), [list(site)[::-1] for site in sites] * 2
-    )
+    sizes, tested = (np.tile(100 - n_test, 2), np.tile(n_test, 2)), [list(site)[::-1] for site in sites] * 2
+    repeats = corrected_resampled_t((d + noise).ravel(), *sizes, tested)
     assert (repeats["n_folds"], repeats["n_distinct"], repeats["df"]) == (8, 4, 3)
     assert repeats["t"] == pytest.approx(once["t"])
     # Four sites: the ratio is 1/3 whatever their sizes.

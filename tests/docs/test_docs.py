@@ -98,9 +98,8 @@ def test_the_program_reads_a_command_of_the_documentation(text, tmp_path, monkey
     elif words[0] == "python" and "benchmarks" in text:
         assert (ROOT / f"{words[2].replace('.', '/')}.py").is_file()
     elif "make" in words:
-        done = subprocess.run(
-            ["make", "-n", *words[words.index("make") + 1 :]], cwd=ROOT, capture_output=True, text=True
-        )
+        goals = words[words.index("make") + 1 :]
+        done = subprocess.run(["make", "-n", *goals], cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         for line in re.findall(r"bin/fcpower_bids (.+)", done.stdout.replace("\\\n", " ")):
             assert parse_settings(shlex.split(line)).level in LEVELS

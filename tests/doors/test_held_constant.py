@@ -254,6 +254,5 @@ def test_what_the_connectome_adds_to_a_class_is_tested_by_its_correlation(root, 
     assert row["value"] == pytest.approx(areas[1])
     assert row["gain"] == pytest.approx(areas[1] - max(areas[0], 0.5))
     assert row["p_adds"] == pytest.approx((1 + (gains[1:] >= gains[0] - 1e-9).sum()) / (1 + PERMUTATIONS))
-    assert "by its distance from one half in standard errors [@delong1988]." in (folder / "CITATION.md").read_text(
-        encoding="utf-8"
-    )
+    text = (folder / "CITATION.md").read_text(encoding="utf-8")
+    assert "by its distance from one half in standard errors [@delong1988]." in text

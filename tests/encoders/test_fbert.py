@@ -106,13 +106,10 @@ def test_either_key_family_loads(checkpoint, recordings, family):
     expected = load_encoder("fbert", checkpoint).embed(recordings, NAMES, 2.0)
     path = checkpoint / "model.safetensors"
     foreign = family(load_file(path))
-    assert not foreign.keys() & (
-        load_file(path).keys() - {"cls_token", "input_projection.weight", "input_projection.bias"}
-    )
+    kept = {"cls_token", "input_projection.weight", "input_projection.bias"}
+    assert not foreign.keys() & (load_file(path).keys() - kept)
     save_file(foreign, path)
-    torch.testing.assert_close(
-        load_encoder("fbert", checkpoint).embed(recordings, NAMES, 2.0), expected, rtol=0, atol=0
-    )
+    np.testing.assert_array_equal(load_encoder("fbert", checkpoint).embed(recordings, NAMES, 2.0), expected)
 
 
 def misname(content: bytes) -> bytes:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import gzip
 import hashlib
 import io
-import json
 import logging
 import os
 import subprocess
@@ -44,6 +42,7 @@ from fcpower_bids.imaging.atlas_files import (
     unique_names,
 )
 from fcpower_bids.imaging.labels import IMAGE, template_tissue
+from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.records import join
 from scripts.make_builtin import encode_image, parcellate_grey_matter
 from tests.planting.surfaces import cortex, labels_of, save_dlabel
@@ -198,9 +197,6 @@ def test_prefetch_for_cifti_refuses_a_login_page(monkeypatch, tmp_path):
     assert not list((tmp_path / "a").rglob("*.nii"))
 
 
-# ------------------------------------------------------------------------------------------------- files and tables
-
-
 def test_a_file_without_a_table(tmp_path):
     image = save_labels(tmp_path / "my_own-regions v2.nii.gz", cube(3) * 5)
     atlas = load_atlas(str(image), SPACE)
@@ -286,9 +282,6 @@ def test_wrong_space_and_wrong_kind(tmp_path):
         load_atlas("Shaefer400", SPACE)
 
 
-# -------------------------------------------------------------------------------------------------------- datasets
-
-
 def test_a_dataset_with_a_selector(tmp_path):
     folder = tmp_path / "my atlases"
     for scale in (2, 3):
@@ -297,18 +290,13 @@ def test_a_dataset_with_a_selector(tmp_path):
             save_labels(folder / f"tpl-{SPACE}" / f"{stem}.nii.gz", cube(scale))
             save_table(folder / f"tpl-{SPACE}" / f"{stem}.tsv", [(k, f"region {k}") for k in range(1, scale + 1)])
     save_labels(folder / f"tpl-{OTHER}" / f"tpl-{OTHER}_atlas-Solo_dseg.nii.gz", cube(1))
-    (folder / "atlas-Toy_description.json").write_text(
-        json.dumps({"License": "CC0", "ReferencesAndLinks": ["Doe 1999"]})
-    )
+    put(folder / "atlas-Toy_description.json", {"License": "CC0", "ReferencesAndLinks": ["Doe 1999"]})
     atlas = load_atlas(f"{folder}:Toy_scale-3", SPACE)
     assert atlas.image.name == f"tpl-{SPACE}_atlas-Toy_scale-3_res-02_dseg.nii.gz", "2 mm is preferred"
     assert atlas.names == ("region 1", "region 2", "region 3")
     assert (atlas.licence, atlas.citation) == ("CC0", "Doe 1999")
     assert load_atlas("Toy_scale-3", SPACE, [folder]) == atlas
     assert load_atlas("atlas-Toy_scale-3", SPACE, [folder]) == atlas
-
-
-# ---------------------------------------------------------------------------------------------------------- merging
 
 
 def test_merging_keeps_order_and_never_overwrites(tmp_path):
@@ -379,9 +367,6 @@ def test_merging_dlabels(tmp_path):
     np.testing.assert_array_equal(values, [0, 2, 2, 3, 3, 2, 2, 3, 3, 3] + [1] * 8)
 
 
-# ------------------------------------------------------------------------------- what comes with the program, places
-
-
 def test_the_image_that_is_kept_is_that_of_the_template():
     labels, affine = parcellate_grey_matter()
     kept = gzip.decompress(builtin.IMAGE.read_bytes())
@@ -398,11 +383,10 @@ def test_image_and_table_agree_with_the_atlas(space, tmp_path):
     assert nibabel.aff2axcodes(image.affine) == ("R", "A", "S")
     assert image.header.get_zooms() == (2, 2, 2)
     assert len(set(atlas.names)) == atlas.n_parcels
-    rows = list(csv.DictReader(atlas.image.with_name(atlas.image.name[:-7] + ".tsv").open(), delimiter="\t"))
-    assert [(row["name"], row["network"], row["hemisphere"]) for row in rows] == list(
-        zip(atlas.names, atlas.networks, atlas.hemispheres, strict=True)
-    )
-    assert [int(row["index"]) for row in rows] == list(atlas.labels)
+    table = read_table(atlas.image.with_name(atlas.image.name[:-7] + ".tsv"))
+    facts = {"index": atlas.labels, "name": atlas.names, "network": atlas.networks, "hemisphere": atlas.hemispheres}
+    for column, values in facts.items():
+        assert tuple(table[column]) == values, column
 
 
 def test_a_damaged_file_in_the_cache_is_replaced_and_a_whole_one_is_not_written_again(tmp_path):
@@ -467,9 +451,6 @@ def test_the_image_is_the_one_that_its_rule_gives():
     assert gzip.decompress(IMAGE.read_bytes()) == gzip.decompress(encode_image(tissue, affine))
 
 
-# ------------------------------------------------------------------------------------------------------ real atlases
-
-
 def test_merged_parts_equal_the_published_merge(shared, tmp_path):
     """Tian S3 cut from the reference and merged with Schaefer 400 gives its 450 parcels back, image and names."""
     folder = shared / "atlases"
@@ -478,9 +459,8 @@ def test_merged_parts_equal_the_published_merge(shared, tmp_path):
     labels = np.asarray(image.dataobj)
     part = np.where(labels <= 50, labels, 0)
     save_labels(tmp_path / f"tpl-{SPACE}_atlas-TianS3_res-02_dseg.nii.gz", part, image.affine)
-    save_table(
-        tmp_path / f"tpl-{SPACE}_atlas-TianS3_res-02_dseg.tsv", zip(whole.labels[:50], whole.names[:50], strict=True)
-    )
+    rows = list(zip(whole.labels, whole.names, strict=True))[:50]
+    save_table(tmp_path / f"tpl-{SPACE}_atlas-TianS3_res-02_dseg.tsv", rows)
     cortex = next((folder / f"tpl-{SPACE}").glob("*atlas-Schaefer2018_*scale-400*.nii.gz"))
     for extension in (".nii.gz", ".tsv"):
         source = cortex.with_name(cortex.name.replace(".nii.gz", extension))

@@ -107,9 +107,8 @@ def test_components_are_told_apart_by_their_metadata(tmp_path, frame):
 
 def test_missing_columns_name_the_file_and_the_remedy(tmp_path, frame):
     table = write(tmp_path, frame.drop(columns=["csf", "rot_x", "rot_x_derivative1"]))
-    with pytest.raises(
-        RecordingError, match=r"confounds\.tsv lacks what the strategy '36P' needs: .*--strategy"
-    ) as caught:
+    said = r"confounds\.tsv lacks what the strategy '36P' needs: .*--strategy"
+    with pytest.raises(RecordingError, match=said) as caught:
         load_confounds(table, None, load_strategy("36P"))
     assert "rot_x" in str(caught.value)
     assert "csf" in str(caught.value)

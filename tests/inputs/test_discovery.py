@@ -88,22 +88,12 @@ def test_a_name_that_no_output_could_have_does_not_stop_the_others(root):
     assert any(str(path) in problem.sentence and problem.kind == "failed" for problem in found.problems)
 
 
-# Spaces
-
-
 def test_the_first_default_space_of_each_run_is_taken_with_all_resolutions(root):
     add_run(root, "sub-03_task-rest", f"{MNI}_res-1", f"{MNI}_res-2", "space-MNI152NLin6Asym", "space-T1w")
     found = find_recordings(settings(root, participant_label=("03",)))
-    assert [recording.name for recording in found.recordings] == [
-        f"sub-03_task-rest_{MNI}_res-1",
-        f"sub-03_task-rest_{MNI}_res-2",
-    ]
-    assert [recording.mask.name for recording in found.recordings] == [
-        f"sub-03_task-rest_{MNI}_res-{label}_desc-brain_mask.nii.gz" for label in "12"
-    ]
-
-
-# Names
+    for label, recording in zip("12", found.recordings, strict=True):
+        assert recording.name == f"sub-03_task-rest_{MNI}_res-{label}"
+        assert recording.mask.name == f"sub-03_task-rest_{MNI}_res-{label}_desc-brain_mask.nii.gz"
 
 
 def test_two_derivatives_are_refused_with_what_to_do(root, tmp_path):
@@ -140,9 +130,6 @@ def test_no_two_inputs_share_a_name(runs):
         own = {key: label for key, label in labels.items() if key not in ("space", "res")}
         assert recording.confounds.name.count("-") == len(own) + 1
         assert all(f"{key}-{label}" in recording.confounds.name.split("_") for key, label in own.items())
-
-
-# Other versions of fMRIPrep
 
 
 def test_single_echoes_are_noted_and_left_out(root):

@@ -147,9 +147,8 @@ def test_a_symmetric_matrix_is_written_as_its_rows_are(tmp_path_factory, values)
 
 
 def test_json_has_no_nan_and_no_numpy(tmp_path):
-    path = tables.write_json(
-        tmp_path / "x.json", {"a": np.nan, "b": np.arange(2), "c": (np.float64(0.5), np.bool_(True))}
-    )
+    facts = {"a": np.nan, "b": np.arange(2), "c": (np.float64(0.5), np.bool_(True))}
+    path = tables.write_json(tmp_path / "x.json", facts)
     assert json.loads(path.read_text()) == {"a": None, "b": [0, 1], "c": [0.5, True]}
 
 

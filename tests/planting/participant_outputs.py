@@ -58,9 +58,8 @@ def add_output(
     fc = pearson_connectivity(series)
     freedom = volumes / 2 if degrees_of_freedom is None else degrees_of_freedom
     path = write_matrix(path_of(out, one.entities, atlas.entities, CONNECTIVITY), fc, atlas.names, atlas.names)
-    write_json(
-        path.with_suffix(".json"), {**FACTS, "NumberOfVolumesUsed": volumes, "SecondsUsed": 2.0 * volumes, **facts}
-    )
+    about = {**FACTS, "NumberOfVolumesUsed": volumes, "SecondsUsed": 2.0 * volumes, **facts}
+    write_json(path.with_suffix(".json"), about)
     if power:
         transformed = Output("relmat", (("stat", "pearsoncorrelation"), ("desc", power)))
         write_matrix(path_of(out, one.entities, atlas.entities, transformed), fc, atlas.names, atlas.names)

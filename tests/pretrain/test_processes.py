@@ -81,9 +81,6 @@ def test_the_layout_is_that_of_srun_or_torchrun(monkeypatch):
         layout(PretrainConfig(devices=4))
 
 
-# --- Signals --------------------------------------------------------------------------------------------------------
-
-
 INTERIM = Path("encoder", "interim", "optimizer.safetensors")
 
 
@@ -129,9 +126,6 @@ def test_a_killed_run_goes_on_from_what_the_clock_made_it_save(planted):
     assert run_signalled(planted, "killed", {12: signal.SIGKILL}, *options) == -signal.SIGKILL
     assert saved_step(planted / "killed" / INTERIM) == 12
     assert_goes_on_as_if_undisturbed(planted, "killed")
-
-
-# --- Two processes compute what one does: gradients, and runs that go on from each other's checkpoints --------------
 
 
 CASES = [(name, chunk) for name in LOSSES for chunk in (None, 2)]

@@ -36,8 +36,6 @@ EVIL = (
     "$\\frac{1}{0}$",
     "x" * 200,
 )
-
-
 QUICK = ("--folds", "3", "--repeats", "1", "--permutations", "39", "--nprocs", "1", "--quiet", "--alpha", "grid")
 QUICK += ("--atlas", "builtin")
 KINDS = ("--representations", "fc", "fc_power", "embedding", "--encoder", "random-init", "--analyses", "all")
@@ -141,15 +139,6 @@ ANCHORS = ["check", "cohort", "motion", "prediction", "edges", "identification"]
 ANCHORS += ["exponent", "screen", "controls", "curves", "encoders", "spectrum"]
 
 
-@pytest.fixture(scope="module")
-def sections(outputs):
-    return {section.anchor: section for section in make_sections(outputs[1])}
-
-
-def test_every_analysis_has_its_section(sections):
-    assert list(sections) == ANCHORS
-
-
 def test_tables_that_no_note_knows_are_not_shown(outputs, tmp_path):
     """They may be of other people."""
     settings = copy_of(outputs, tmp_path)
@@ -157,10 +146,9 @@ def test_tables_that_no_note_knows_are_not_shown(outputs, tmp_path):
     assert [section.anchor for section in make_sections(GroupTables(settings))] == ["cohort"]
 
 
-# Words and numbers
-
-
-def test_the_screen_counts_what_its_table_says(outputs, sections):
+def test_every_analysis_has_its_section_and_the_screen_counts_what_its_table_says(outputs):
+    sections = {section.anchor: section for section in make_sections(outputs[1])}
+    assert list(sections) == ANCHORS
     screen = read_table(outputs[1].path("transform_screen"))
     own = screen[(screen["target"] == "planted_score") & screen["mean_difference"].notna()]
     clear = own["p_holm"] < 0.05
@@ -169,9 +157,6 @@ def test_the_screen_counts_what_its_table_says(outputs, sections):
     counted = [0 if number == "none" else int(number) for number in re.findall(r"(\w+) (?:is|are) ", said)]
     assert said.startswith(f"planted_score: of {len(own)} transforms compared with FC^0.35, ")
     assert counted == [better, worse, len(own) - better - worse]
-
-
-# In a real browser
 
 
 def test_the_page_is_whole_and_its_tables_sort_by_their_numbers(browser, page):

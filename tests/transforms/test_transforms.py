@@ -92,7 +92,6 @@ def refused_parcels(transform, matrix, match) -> tuple[int, ...]:
     return caught.value.parcels
 
 
-# --- FC^alpha and its limit -------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("alpha", ["0.1", "0.35"])
 def test_power_agrees_with_pyriemann(golden, alpha):
     powered = make("power", alpha=float(alpha)).transform(golden["corr"])
@@ -112,12 +111,8 @@ def test_logarithm_agrees_with_pyriemann_and_is_the_limit_of_powers(golden):
     logarithms = make("log_euclidean").transform(golden["corr"])
     np.testing.assert_allclose(logarithms, golden["pyriemann_logm"], rtol=0, atol=1e-12)
     rows, columns = np.triu_indices(24)
-    np.testing.assert_allclose(
-        logarithms[:, rows, columns] * np.where(rows == columns, 1, np.sqrt(2)),
-        golden["pyriemann_tangent_logeuclid_ref_I"],
-        rtol=0,
-        atol=1e-12,
-    )
+    weighted = logarithms[:, rows, columns] * np.where(rows == columns, 1, np.sqrt(2))
+    np.testing.assert_allclose(weighted, golden["pyriemann_tangent_logeuclid_ref_I"], rtol=0, atol=1e-12)
     connectivity = pearson_connectivity(noise(60, 8))
     quotient = (make("power", alpha=1e-7).transform([connectivity]) - np.eye(8)) / 1e-7
     np.testing.assert_allclose(quotient, make("log_euclidean").transform([connectivity]), atol=1e-6)
@@ -136,14 +131,12 @@ def test_short_scan_is_refused_without_a_choice_and_the_choice_is_recorded(name)
         assert (metadata["Rank"], metadata["NumberClipped"]) == (9, 16)
 
 
-# --- Cholesky factors -------------------------------------------------------------------------------------------------
 def test_cholesky_agrees_with_scipy(golden):
     lower = np.tril(make("cholesky").transform(golden["corr"][:1])[0])
     np.testing.assert_allclose(lower, golden["scipy_cholesky_s0"], rtol=0, atol=1e-13)
     np.testing.assert_allclose(lower @ lower.T, golden["corr"][0], atol=1e-13)
 
 
-# --- Single edges -----------------------------------------------------------------------------------------------------
 def test_fisher_z_is_arctanh_with_a_zero_diagonal_and_perfect_correlations_are_named():
     matrix = np.array([[1, 0.5, -0.2], [0.5, 1, 0], [-0.2, 0, 1]])
     expected = 0.5 * np.log((1 + matrix - np.eye(3)) / (1 - matrix + np.eye(3)))
@@ -169,15 +162,12 @@ def test_degree_by_hand_and_by_its_invariances():
     assert refused_parcels(make("degree"), isolated, "degree is zero") == (2, 3)
 
 
-# --- Precision and partial correlation --------------------------------------------------------------------------------
 def test_precision_agrees_with_nilearn_and_scikit_learn(golden):
     series = golden["timeseries"]
-    np.testing.assert_allclose(
-        make("precision").transform(series), golden["nilearn_precision_lw_z"], rtol=0, atol=1e-11
-    )
-    for one, covariance, shrinkage in zip(
-        series, golden["sklearn_ledoit_wolf_cov"], golden["sklearn_ledoit_wolf_shrinkage"], strict=True
-    ):
+    precision = make("precision").transform(series)
+    np.testing.assert_allclose(precision, golden["nilearn_precision_lw_z"], rtol=0, atol=1e-11)
+    shrunk = golden["sklearn_ledoit_wolf_cov"], golden["sklearn_ledoit_wolf_shrinkage"]
+    for one, covariance, shrinkage in zip(series, *shrunk, strict=True):
         ours = shrunk_covariance(one)
         np.testing.assert_allclose(ours[0], covariance, rtol=0, atol=1e-12)
         assert ours[1] == pytest.approx(shrinkage, abs=1e-12)
@@ -186,9 +176,8 @@ def test_precision_agrees_with_nilearn_and_scikit_learn(golden):
 
 def test_precision_of_a_short_scan_is_an_inverse_and_has_no_units():
     series = noise(10, 25)
-    np.testing.assert_allclose(
-        make("precision").transform([series])[0] @ shrunk_covariance(series)[0], np.eye(25), atol=1e-11
-    )
+    product = make("precision").transform([series])[0] @ shrunk_covariance(series)[0]
+    np.testing.assert_allclose(product, np.eye(25), atol=1e-11)
     series = noise(30, 5)
     scaled = 7 + series * [1, 10, 100, 0.1, 3]
     np.testing.assert_allclose(make("precision").transform([scaled]), make("precision").transform([series]), atol=1e-11)

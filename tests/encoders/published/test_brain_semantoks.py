@@ -61,8 +61,7 @@ def published_shapes(d=8, ff=12, layers=2):
 
 @pytest.fixture(scope="module")
 def state():
-    spare = {"inter_network_transformer.norm.weight": (8,), "inter_network_transformer.norm.bias": (8,)}
-    state = random_state(published_shapes() | spare)
+    state = random_state(published_shapes() | with_bias({"inter_network_transformer.norm": (8,)}))
     for key in state:
         if key.endswith("kernel_norm_initialized"):
             state[key] = torch.tensor(True)
@@ -70,9 +69,8 @@ def state():
             state[key] = 1 + state[key].abs()
         if key.endswith("multiplier"):
             state[key] = torch.full_like(state[key], 2.0)
-    state["inter_network_transformer.temporal_pos_embedding"] = torch.tensor(
-        np.array([slow_sincos(time, 8) for time in range(5)]), dtype=torch.float32
-    )
+    code = np.array([slow_sincos(time, 8) for time in range(5)], np.float32)
+    state["inter_network_transformer.temporal_pos_embedding"] = torch.from_numpy(code)
     return state
 
 

@@ -12,7 +12,6 @@ from safetensors.torch import load_file, save_file
 from fcpower_bids.encoders.published.masked import (
     BrainLMEncoder,
     BrainLMSize,
-    CohortStatistics,
 )
 from fcpower_bids.errors import UsageError
 from tests.encoders.published.references import (
@@ -26,8 +25,6 @@ from tests.encoders.published.references import (
 
 SIZE = BrainLMSize(d=8, layers=2, heads=2, ff=12, patch=16, side=432)
 NAMES = [f"parcel{label:03d}" for label in range(1, 425)]
-
-
 LAYERS = {
     "norm1": "layernorm_before",
     "attn.proj": "attention.output.dense",
@@ -49,28 +46,21 @@ def published_shapes():
     return shapes | with_bias(layers)
 
 
-@pytest.fixture(scope="module")
-def coordinates():
-    """Like the real table: even numbers of millimetres, so that most values of y are shared."""
-    return np.column_stack([np.arange(1, 425), np.random.default_rng(0).integers(-40, 40, (424, 3)) * 2])
+# Coordinates are like the real ones: even numbers of millimetres, so that most values of y are shared.
+COORDINATES = np.column_stack([np.arange(1, 425), np.random.default_rng(0).integers(-40, 40, (424, 3)) * 2])
+MEDIAN, IQR = 0.1 * np.random.default_rng(1).standard_normal(424), np.random.default_rng(2).uniform(1, 2, 424)
 
 
 @pytest.fixture(scope="module")
-def statistics():
-    rng = np.random.default_rng(1)
-    return CohortStatistics(rng.standard_normal(424) * 0.1, rng.uniform(1, 2, 424))
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory, coordinates, statistics):
+def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("vitmae_111M")
     decoder = {"decoder.decoder_embed.weight": (4, 8), "decoder.mask_token": (1, 1, 4)}
     state = random_state(published_shapes() | decoder)
     save_file(state, folder / "model.safetensors")
     config = {"model_type": "vit_mae", "hidden_size": 8, "num_attention_heads": 2, "patch_size": 16}
     (folder / "config.json").write_text(json.dumps(config))
-    np.savetxt(folder / "A424_Coordinates.dat", coordinates, fmt="%d", delimiter="\t")
-    table = pd.DataFrame({"name": range(1, 425), "median": statistics.median, "iqr": statistics.iqr})
+    np.savetxt(folder / "A424_Coordinates.dat", COORDINATES, fmt="%d", delimiter="\t")
+    table = pd.DataFrame({"name": range(1, 425), "median": MEDIAN, "iqr": IQR})
     table.to_csv(folder / "cohort_statistics.tsv", sep="\t", index=False)
     return folder
 
@@ -79,14 +69,14 @@ def load(files, **options):
     return BrainLMEncoder.load(files, size=SIZE, **options)
 
 
-def slow_image(series, coordinates, statistics):
+def slow_image(series):
     """The padded image of one window, pixel by pixel."""
-    rows = sorted(range(424), key=lambda parcel: coordinates[parcel, 2])  # sorted() is stable
+    rows = sorted(range(424), key=lambda parcel: COORDINATES[parcel, 2])  # sorted() is stable
     image = np.full((432, 432), -1.0)
     for row, parcel in enumerate(rows):
         column = series[:, parcel] - series[:, parcel].mean()
         for time in range(200):
-            value = (column[time] - statistics.median[parcel]) / statistics.iqr[parcel] / 5.6430855
+            value = (column[time] - MEDIAN[parcel]) / IQR[parcel] / 5.6430855
             image[4 + row, 116 + time] = value
     return image
 
@@ -109,9 +99,9 @@ def slow_embedding(state, image):
     return slow_norm(x[:1], w["layernorm.weight"], w["layernorm.bias"], 1e-12)[0]
 
 
-def test_embedding_equals_the_slow_reference_whatever_the_order_of_columns(files, coordinates, statistics):
+def test_embedding_equals_the_slow_reference_whatever_the_order_of_columns(files):
     series = noise(200, 424)
-    expected = slow_embedding(load_file(files / "model.safetensors"), slow_image(series, coordinates, statistics))
+    expected = slow_embedding(load_file(files / "model.safetensors"), slow_image(series))
     encoder = load(files, parcel_names=NAMES)
     np.testing.assert_allclose(encoder.embed([series], NAMES, 0.72), [expected], atol=1e-5)
     np.testing.assert_allclose(encoder.embed([series[:, ::-1]], NAMES[::-1], 0.8), [expected], atol=1e-5)

@@ -137,9 +137,6 @@ def test_a_pickle_with_code_is_not_run(tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
-# ------------------------------------------------------------------------------------------------------------ parcels
-
-
 @pytest.mark.parametrize("atlas", ["Schaefer100", "Schaefer400", "Schaefer400x17", "Schaefer450", "Schaefer450x17"])
 def test_every_spelling_is_found_in_any_order_by_name(atlas):
     order = parcel_order(atlas)
@@ -192,9 +189,6 @@ def test_labels_are_read_from_names():
     for wrong in (["parcel1", "parcel2"], ["parcel1", "parcel2", "parcel4"], ["a", "b", "c"], ["p1", "q1", "p2"]):
         with pytest.raises(RecordingError, match="not the labels 1 to 3"):
             match_labels(wrong, 3)
-
-
-# ------------------------------------------------------------------------------------------------------------- series
 
 
 @settings(deadline=None, derandomize=True, max_examples=30)

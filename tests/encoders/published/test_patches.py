@@ -99,39 +99,29 @@ HARMONIX_NAMES = parcel_order("Schaefer400x17").names
 
 
 @pytest.fixture(scope="module")
-def state_of_harmonix():
-    # Time codes of another length than ours, as in the released file, and the projection of the decoder.
-    spare = {
-        "pos_embed.emb_h_encoder": (4000, 4),
-        "pos_embed.emb_h_decoder": (4000, 2),
-    }
+def harmonix(tmp_path_factory):
+    """The released files; their time codes have another length than ours, and the decoder a projection."""
     projections = {"geo_harm_proj": (4, 200), "grad_proj": (4, 30), "decoder_pos_embed_proj": (2, 4)}
     projections = {f"pos_embed.{name}": shape for name, shape in projections.items()}
-    return random_state(published_shapes(48, projections) | spare)
-
-
-@pytest.fixture(scope="module")
-def files_of_harmonix(tmp_path_factory, state_of_harmonix):
-    folder = tmp_path_factory.mktemp("harmonix-f")
-    student = {f"encoder.{key}": torch.zeros(3) for key in state_of_harmonix}
-    torch.save(
-        {f"encoder_ema.{key}": value for key, value in state_of_harmonix.items()} | student, folder / "model.pth"
-    )
+    spare = {"pos_embed.emb_h_encoder": (4000, 4), "pos_embed.emb_h_decoder": (4000, 2)}
+    state, folder = random_state(published_shapes(48, projections) | spare), tmp_path_factory.mktemp("harmonix-f")
+    student = {f"encoder.{key}": torch.zeros(3) for key in state}
+    torch.save({f"encoder_ema.{key}": value for key, value in state.items()} | student, folder / "model.pth")
     rng = np.random.default_rng(1)
     np.savetxt(folder / "gradient_mapping_400.csv", rng.standard_normal((400, 30)), delimiter=",")
     pd.DataFrame(rng.standard_normal((400, 200))).to_csv(folder / "schaefer400_roi_eigenmodes.csv")
-    return folder
+    return folder, state
 
 
-def load_of_harmonix(files_of_harmonix, protocol="own", **options):
-    return HarmonixEncoder.load(files_of_harmonix / "model.pth", protocol=protocol, size=HARMONIX_SIZE, **options)
+def load_harmonix(folder, protocol="own", **options):
+    return HarmonixEncoder.load(folder / "model.pth", protocol=protocol, size=HARMONIX_SIZE, **options)
 
 
-def slow_embedding_of_harmonix(state_of_harmonix, files_of_harmonix, series, patch, n_valid, times):
+def slow_harmonix(folder, state, series, patch, n_valid, times):
     """All patches, those without data masked as keys and left out of the mean: as the authors compute it."""
-    w = doubles(state_of_harmonix)
-    gradients = np.loadtxt(files_of_harmonix / "gradient_mapping_400.csv", delimiter=",")
-    modes = np.genfromtxt(files_of_harmonix / "schaefer400_roi_eigenmodes.csv", delimiter=",", skip_header=1)[:, 1:]
+    w = doubles(state)
+    gradients = np.loadtxt(folder / "gradient_mapping_400.csv", delimiter=",")
+    modes = np.genfromtxt(folder / "schaefer400_roi_eigenmodes.csv", delimiter=",", skip_header=1)[:, 1:]
     space = gradients @ w["pos_embed.grad_proj.weight"].T + w["pos_embed.grad_proj.bias"]
     space = 0.5 * (space + modes @ w["pos_embed.geo_harm_proj.weight"].T + w["pos_embed.geo_harm_proj.bias"])
     kernel = w["patch_embed.proj.weight"][:, 0, 0]
@@ -149,17 +139,15 @@ def slow_embedding_of_harmonix(state_of_harmonix, files_of_harmonix, series, pat
 
 
 @pytest.mark.parametrize(("time", "patch", "times"), [(0.735, 48, 4), (2.0, 18, 6)])
-def test_embedding_equals_the_slow_masked_reference_whatever_the_order_of_columns(
-    files_of_harmonix, state_of_harmonix, time, patch, times
-):
+def test_embedding_equals_the_slow_masked_reference_whatever_the_order_of_columns(harmonix, time, patch, times):
     series = noise(2 * patch + patch // 2, 400)  # two patches and a half: the third is padded with 0, the rest masked
-    expected = slow_embedding_of_harmonix(state_of_harmonix, files_of_harmonix, series, patch, 3, times)
-    encoder = load_of_harmonix(files_of_harmonix, parcel_names=HARMONIX_NAMES)
+    expected = slow_harmonix(*harmonix, series, patch, 3, times)
+    encoder = load_harmonix(harmonix[0], parcel_names=HARMONIX_NAMES)
     assert_embeds(encoder, series, HARMONIX_NAMES, time, expected)
 
 
-def test_patches_of_both_protocols(files_of_harmonix):
-    own, paper = (load_of_harmonix(files_of_harmonix), load_of_harmonix(files_of_harmonix, "paper"))
+def test_patches_of_both_protocols(harmonix):
+    own, paper = (load_harmonix(harmonix[0], protocol) for protocol in ("own", "paper"))
     assert own.prepare(noise(900, 400), 0.735).shape == (2, 400, 18, 48)
     assert own.prepare(noise(864, 400), 0.735).shape == (1, 400, 18, 48)
     assert own.prepare(noise(180, 400), 2.0).shape == (1, 400, 10, 18)
