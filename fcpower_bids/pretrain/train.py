@@ -51,7 +51,7 @@ from fcpower_bids.pretrain.engine import (
 )
 from fcpower_bids.pretrain.judgement import VIEWS, Choice, ExternalCohort, choose_checkpoint, divide, judge, write_card
 from fcpower_bids.schema import TABLES
-from fcpower_bids.store import atomic, load_json, replace_folder, write_text
+from fcpower_bids.store import atomic, load_json, replace_folder, sweep, write_text
 
 LOG, ALIGNMENT = TABLES["log"], TABLES["alignment"]
 TIMED = 20
@@ -92,6 +92,8 @@ def train(
         processes.first_only(tell_first)
     run = _Run(processes, opened, output, config, probe)
     processes.first_only(note)
+    for folder in (output, output / "checkpoints"):
+        processes.first_only(partial(sweep, folder))  # of a run that was killed
     run.train(min(stop_step or config.steps, config.steps), tell)
     return run.outcome()
 

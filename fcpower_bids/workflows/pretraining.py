@@ -38,7 +38,7 @@ from fcpower_bids.outputs.tables import column_names, read_json, read_series, se
 from fcpower_bids.parallel import processes as processes_of
 from fcpower_bids.parallel import say
 from fcpower_bids.settings import Method, Settings, options
-from fcpower_bids.store import LOCKS, lock, write_shared
+from fcpower_bids.store import LOCKS, lock, sweep_shared, write_shared
 
 # torch is loaded where it is used: the other levels do without it.
 
@@ -173,6 +173,7 @@ def _tell(settings: Settings, result: dict[str, Any]) -> None:
         if settings.pretraining.probe is not None:
             sentence = "Probe {selected:.3f} at the checkpoint that it chose"
         say(f"{sentence}; optimism of the choice {{optimism:+.3f}}".format(**result), settings)
+    sweep_shared(settings.output_dir)
     say(f"Page: {write_training_page(settings)}", settings)
     if result["proven"]:
         say(result["verdict"], settings)
