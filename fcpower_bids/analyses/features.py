@@ -114,7 +114,7 @@ COMBINATION = "connectivity of the z-scored series of all scans put end to end"
 
 def describe_combination(names: Iterable[str]) -> str:
     """Say what describes a person with several scans under these representations, as a sidecar does."""
-    of_series = {name for name, transform in TRANSFORMS.items() if transform.stateless and transform.needs == "series"}
+    of_series = {name for name, transform in TRANSFORMS.items() if transform.needs == "series"}
     apart = [name for name in names if name in of_series or name.startswith(EMBEDDING)]
     return COMBINATION + (f"; of {' and '.join(apart)} the mean over the scans" if apart else "")
 
@@ -270,11 +270,9 @@ def expand_names(cohort: Cohort, settings: Settings) -> tuple[str, ...]:
     for name in settings.group.representations:
         kind, _, encoder = name.partition(":")
         if kind != EMBEDDING:
-            usable = [FC, FC_POWER, *(label for label, transform in TRANSFORMS.items() if transform.stateless)]
+            usable = [FC, FC_POWER, EMBEDDING, *TRANSFORMS]
             if name not in usable:
-                why = "is fitted on a group" if name in TRANSFORMS else "does not exist"
-                usable.insert(2, EMBEDDING)
-                raise UsageError(f"The representation '{name}' {why}. Choose from: {', '.join(usable)}.")
+                raise UsageError(f"There is no representation '{name}'. Choose from: {', '.join(usable)}.")
             names.append(name)
             continue
         chosen = [label for label in useful if encoder in ("", label)]
@@ -365,7 +363,7 @@ def transform_features(
         else:
             inputs = [np.concatenate([standardise(run) for run in of_series.series[scan]()]) for scan in scans]
         for each in inputs:
-            matrix = transform.transform([each])[0]
+            matrix = transform.transform(each)
             diagonal = np.diag(matrix)[: n_parcels * transform.diagonal]
             rows[unit] += np.hstack([vectorise_edges(matrix), diagonal]) / len(inputs)
     return rows

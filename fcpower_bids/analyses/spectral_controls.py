@@ -342,7 +342,7 @@ def squared_distances(metric: str, family: PowerFamily, settings: Settings) -> F
         images = map(family.connectivity.connectome, range(n))
         if metric != "euclidean":
             factor = recording_transform(metric, remedy)
-            images = (factor.transform([image])[0] for image in images)
+            images = (factor.transform(image) for image in images)
     weighted = "cholesky" not in metric  # a triangular factor has each entry once
     for unit, matrix in enumerate(track(images, f"{metric} distances", settings, n)):
         embedded[unit] = np.concatenate([vectorise_edges(matrix, weighted=weighted), np.diag(matrix)])

@@ -29,8 +29,7 @@ from fcpower_bids.core.nested import NestedResult
 from fcpower_bids.parallel import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
-from fcpower_bids.transforms.connectomes import TRANSFORMS
-from fcpower_bids.transforms.fitted import FACTOR_ITERATIONS, N_COMPONENTS, SUBSPACES, Subspace
+from fcpower_bids.transforms.fitted import FACTOR_ITERATIONS, N_COMPONENTS, SUBSPACES, Subspace, Tangent, Tucker
 
 LOG_EUCLIDEAN = "log_euclidean"
 POWERS = {"power_0.25": 0.25, "power_0.5": 0.5, "power_0.75": 0.75}
@@ -155,7 +154,7 @@ class ScreenRows:
         if name in (*TANGENTS, CORPUS):
             mean = TANGENTS.get(name, "arithmetic")
             choices = {"reference": mean, "tolerance": NEAR, **self.settings.method.full_rank_remedy}
-        transform = TRANSFORMS["tangent" if name in (*TANGENTS, CORPUS) else name](**choices)
+        transform = Tucker(**choices) if name == "tucker" else Tangent(**choices)
         everyone = np.arange(self.connectivity.shape[0])
         people: Sequence[Any] = _Connectomes(self.connectivity, everyone if train is None else train)
         if name == CORPUS and (reference := self.study.cohort.reference) is not None:

@@ -272,7 +272,7 @@ class TransformInputSpec(BaseInterfaceInputSpec):
     connectivity = traits.List(
         File(exists=True), mandatory=True, desc="of Connectivity, or .npy or .tsv (P, P), one per atlas"
     )
-    transform = traits.Str(mandatory=True, desc="a stateless entry of fcpower_bids.transforms.TRANSFORMS")
+    transform = traits.Str(mandatory=True, desc="an entry of fcpower_bids.transforms.connectomes.TRANSFORMS")
     parameters = traits.Dict(key_trait=traits.Str(), usedefault=True, desc="its parameters by name")
 
 

@@ -13,13 +13,9 @@ from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome import covered_parcels, pearson_connectivity
 from fcpower_bids.errors import RecordingError, Unfit, UsageError
 from fcpower_bids.settings import Method
-from fcpower_bids.transforms import NAMES
-from fcpower_bids.transforms.fitted import Tangent, Tucker
 from fcpower_bids.transforms.stateless import STATELESS, Transform
 
-_ROWS: dict[str, Any] = {row.name: row for row in STATELESS} | {"tangent": Tangent, "tucker": Tucker}
-TRANSFORMS: Mapping[str, Any] = {name: _ROWS[name] for name in NAMES}
-"""Transforms of single recordings, and classes of those that are fitted on a cohort."""
+TRANSFORMS = {row.name: row for row in STATELESS}
 FC = "fc"
 ESTIMATOR = "Pearson correlation"
 Connectome = tuple[np.ndarray, dict[str, Any]]
@@ -40,8 +36,6 @@ def recording_transform(name: str, parameters: Mapping[str, Any]) -> Transform:
     """Return a transform of single recordings with these parameters. Raises UsageError."""
     if (transform := TRANSFORMS.get(name)) is None:
         raise UsageError(f"There is no transform called '{name}'. Choose from: {', '.join(TRANSFORMS)}.")
-    if not transform.stateless:
-        raise UsageError(f"The transform '{name}' is fitted on a cohort. Use it at group level, not on one recording.")
     return replace(transform, parameters={**transform.parameters, **parameters})
 
 
@@ -59,7 +53,7 @@ def transform_recording(
     if not len(source):
         raise RecordingError(f"The transform '{transform.label}' needs a series, which averaged runs do not have.")
     with _naming(names):
-        transformed = transform.transform([source])[0]
+        transformed = transform.transform(source)
         covered = covered_parcels(matrix)
         if transformed.shape != matrix.shape or not np.isfinite(transformed[np.ix_(covered, covered)]).all():
             # `Unfit` would blame the recording for it.

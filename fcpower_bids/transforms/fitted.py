@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy  # its `linalg` is loaded by the first use
@@ -28,7 +27,6 @@ from fcpower_bids.core.connectome import (
     spread,
 )
 from fcpower_bids.errors import Unfit
-from fcpower_bids.transforms.stateless import REMEDY
 
 MAXIMUM_ITERATIONS = 50
 TOLERANCE = 1e-10
@@ -131,48 +129,32 @@ MEANS: dict[str, Callable[..., FloatArray]] = {
 """By the name of the tangent reference: functions of the matrices; the affine-invariant one has a tolerance too."""
 
 
-class FittedTransform(ABC):
+class FittedTransform:
     """A transform that is fitted to recordings of the same parcels; one that any of them lacks is left out for all.
 
-    A subclass gives the class attributes, `fit` and `_apply`. `covered_` (P,): parcels that every fitted recording
-    covers, after `fit`.
+    A subclass gives `fit` and `_apply`. `covered_` (P,): parcels that every fitted recording covers, after `fit`.
     """
 
-    stateless: ClassVar[bool] = False
-    diagonal: ClassVar[bool] = False  # whether that of the result holds what its edges do not
-    parameters: ClassVar[Mapping[str, Any]] = {}  # those that are options
-    name: ClassVar[str]
-    fits: ClassVar[str]  # what is fitted, in words
-    summary: ClassVar[str]  # one sentence for the methods text
+    name, diagonal = "of a group", False
+    _apply: Callable[[FloatArray], FloatArray]
 
     def _cover(self, X: Sequence[ArrayLike]) -> None:
         """Find the parcels that all cover. Raises ValueError."""
-        if not len(X):
-            raise ValueError(f"There is no recording to fit {self.fits} to.")
-        if len({np.shape(recording) for recording in X}) > 1:
-            raise ValueError("The recordings of a group must have the same parcels.")
+        if not len(X) or len({np.shape(recording) for recording in X}) > 1:
+            raise ValueError("A transform is fitted to one recording or more, all of the same parcels.")
         self.covered_ = np.all([covered_parcels(recording) for recording in X], axis=0)
 
     def _block(self, recording: ArrayLike) -> FloatArray:
         recording = np.asarray(recording)
         return recording if self.covered_.all() else recording[np.ix_(self.covered_, self.covered_)]
 
-    @abstractmethod
-    def _apply(self, recording: FloatArray) -> FloatArray:
-        """Transform one recording (C, C) of the covered parcels."""
-
-    def transform(self, X: Sequence[ArrayLike]) -> FloatArray:
-        """Transform recordings (P, P), NaN in parcels that were not fitted: (n, P, P). Raises ValueError."""
-        if not hasattr(self, "covered_"):
-            raise ValueError(f"Call fit with the recordings of the group first: {self.fits} is not there.")
-        transformed = []
-        for recording in X:
-            missing = self.covered_ & ~covered_parcels(recording)
-            if missing.any():
-                raise ParcelError(f"A parcel of {self.fits} is not covered here", np.flatnonzero(missing))
-            with counted_among_all(self.covered_):
-                transformed.append(spread(self._apply(self._block(recording)), self.covered_))
-        return np.stack(transformed)
+    def transform(self, recording: ArrayLike) -> FloatArray:
+        """Transform a recording (P, P), NaN in parcels that were not fitted. Raises ValueError."""
+        missing = self.covered_ & ~covered_parcels(recording)
+        if missing.any():
+            raise ParcelError("A parcel of the group is not covered here", np.flatnonzero(missing))
+        with counted_among_all(self.covered_):
+            return spread(self._apply(self._block(recording)), self.covered_)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -182,10 +164,6 @@ class Tangent(FittedTransform):
     `reference_` (C, C): R of the covered parcels, after `fit`.
     """
 
-    name: ClassVar[str] = "tangent"
-    fits: ClassVar[str] = "the tangent reference"
-    summary: ClassVar[str] = "Tangent space: the matrix logarithm of Pearson FC after whitening by a mean of the group."
-    parameters: ClassVar[Mapping[str, Any]] = REMEDY
     reference: str = "harmonic"
     tolerance: float = TOLERANCE
     eigenvalue_floor: float | None = None
@@ -226,9 +204,6 @@ class Tucker(FittedTransform):
     The paper screens "Tucker-denoised FC" and names no ranks: the defaults are ours.
     """
 
-    name: ClassVar[str] = "tucker"
-    fits: ClassVar[str] = "the set of Tucker factors"
-    summary: ClassVar[str] = "Pearson FC rebuilt from few factors of the parcels and of the people (Tucker)."
     parcel_share: float = 0.25
     people_share: float = 0.5
     single: bool = False  # whether single precision will do

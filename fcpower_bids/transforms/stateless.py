@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -51,7 +51,6 @@ class Transform:
     needs: Literal["connectivity", "series"] = "connectivity"
     diagonal: bool = False  # whether the diagonal of the result holds what its edges do not: features include it
     statistic: str = "pearsoncorrelation"  # value of the BIDS entity ``stat``
-    stateless = True  # nothing is estimated from other recordings; the others are refused at the participant level
 
     @property
     def label(self) -> str:
@@ -75,17 +74,14 @@ class Transform:
         covered = covered_parcels(recording)
         return recording if covered.all() else recording[np.ix_(covered, covered)], covered
 
-    def transform(self, X: Sequence[ArrayLike]) -> FloatArray:
-        """Transform recordings, (P, P) or (T, P) as `needs` says, each on its own: (n, P, P). Raises ValueError.
+    def transform(self, recording: ArrayLike) -> FloatArray:
+        """Transform a recording, (P, P) or (T, P) as `needs` says: (P, P). Raises ValueError.
 
         Uncovered parcels are NaN; a `ParcelError` names those that the transform cannot take.
         """
-        transformed = []
-        for recording in X:
-            block, covered = self.select(recording)
-            with counted_among_all(covered):
-                transformed.append(spread(self.function(block, **self.parameters), covered))
-        return np.stack(transformed)
+        block, covered = self.select(recording)
+        with counted_among_all(covered):
+            return spread(self.function(block, **self.parameters), covered)
 
     def metadata(self, recording: ArrayLike) -> dict[str, Any]:
         """Describe for the JSON sidecar what `transform` does to one recording, shape (P, P) or (T, P)."""

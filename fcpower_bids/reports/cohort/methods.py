@@ -21,7 +21,6 @@ from fcpower_bids.reports.cohort.tables import GroupTables
 from fcpower_bids.reports.methods import fill, fill_part
 from fcpower_bids.reports.page import count
 from fcpower_bids.settings.options import HOLD_OUT, as_class, is_composite
-from fcpower_bids.transforms.connectomes import TRANSFORMS
 
 SELECTIONS = {"task_id": "the tasks", "session_label": "the sessions"}
 """Choices of recordings, as the text calls them."""
@@ -154,9 +153,6 @@ def _prediction(facts: Mapping[str, Any], chosen: Mapping[str, Any], tables: Gro
         "composites": [(name.strip(), [part.strip() for part in parts.split(",")]) for name, _, parts in composites],
         "by_site": chosen["sites"] == HOLD_OUT and "folds_file" not in chosen,
         "selection": f"{SCORES[score]} {OVER[over]}",
-        "fitted": [
-            _raised(tables.title(name)) for name in names if name in TRANSFORMS and not TRANSFORMS[name].stateless
-        ],
         "people": known_people(tables),
         "n_permutations": _count_permutations(summary),
         "compared": len(tables.rows("comparisons")) > 0,
