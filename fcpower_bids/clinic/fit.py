@@ -24,7 +24,7 @@ from fcpower_bids.analyses.features import FC, FC_POWER, build_representations, 
 from fcpower_bids.analyses.prediction import SUMMARY
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.analyses.targets import join_target_builders
-from fcpower_bids.clinic.page import say_in_full, was_tested
+from fcpower_bids.clinic.page import say_skill, was_tested
 from fcpower_bids.cohort.feature_choice import gather_preprocessing
 from fcpower_bids.cohort.recordings import selected_of
 from fcpower_bids.core.arrays import FloatArray, Rows
@@ -149,9 +149,7 @@ def tested_at_group_level(results: Path, target: str, representation: str) -> di
     within = row["ranked_by"] == WITHIN_MEAN  # of sites that are held out, as the p is
     facts |= {"OverPeople": row[f"{score}_{WITHIN_MEAN if within else POOLED_MEAN}"], "WithinSites": within}
     added = find_added(read_table(baselines), target, representation) if baselines.is_file() else None
-    if added is None:
-        return facts
-    return facts | {"Beside": added.clause("the connectome"), "Adds": None if math.isnan(added.p) else added.adds}
+    return facts | ({} if added is None else {"Beside": added.clause("the connectome")})
 
 
 def judge_skill(tested: Mapping[str, Any], residuals: pd.DataFrame, score: str) -> dict[str, Any]:
@@ -366,7 +364,7 @@ def refuse_without_skill(facts: Mapping[str, Any]) -> None:
     if not facts["Skill"]["Found"]:
         tested = was_tested(facts["Skill"])
         remedy = "do not use it" if tested else "test it (--analyses prediction, --permutations 1000)"
-        raise DatasetError(f"{say_in_full(facts)}: {remedy}.")
+        raise DatasetError(f"{say_skill(facts)}: {remedy}.")
 
 
 def write_model(

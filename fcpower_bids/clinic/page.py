@@ -31,7 +31,7 @@ def write_prediction_pages(
 ) -> tuple[list[Path], list[str]]:
     """Write ``sub-LABEL_MODEL.html`` for every person of a table of predictions; say of each that failed why."""
     about: dict[str, Any] = {"card": card_of(facts, model), "target": facts["Target"]}
-    about |= {"trust": say_trust(facts), "limits": say_limits(facts)}
+    about |= {"trust": [say_trust(facts)], "limits": say_limits(facts)}
     pages, broken = [], []
     words = {name: frame[name].astype(object).fillna("") for name in ("warning", "reason", "differences", "classes")}
     frame = frame.assign(**words)
@@ -117,17 +117,20 @@ def possible_classes(score: float, facts: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def say_skill(facts: Mapping[str, Any]) -> str:
-    """Whether the model does better than a guess, in a sentence."""
+    """Whether the model does better than a guess, and the numbers behind it, without a full stop."""
     skill, guess = facts["Skill"], f"guessing the average {facts['Target']}"
     if facts["PositiveClass"] is not None:
         guess = "guessing by the share of each class"
     elif facts["Covariates"]:
         guess = f"{listed(facts['Covariates'])} alone"
-    if skill["Found"]:
-        return f"This model does better than {guess}."
-    if not was_tested(skill):
-        return f"Whether this model does better than {guess} was not tested."
-    return f"This model does no better than {guess}."
+    score, tested = "AUC" if skill["Score"] == "auc" else "r", was_tested(skill)
+    people = "people within sites that were held out" if skill.get("WithinSites") else "held-out people"
+    parts = [f"p {skill['P']:.2g}, {score} {skill['OverPeople']:.2f} over {people}"] if tested else []
+    if "Beside" in skill:
+        parts.append(f"{score} beside what is known: {skill['Beside']}")
+    parts.append(f"error {skill['Error']:.3g}, that of the guess {skill['ErrorOfGuess']:.3g}")
+    does = "does better than" if skill["Found"] else "does no better than" if tested else "was not tested against"
+    return f"This model {does} {guess} ({'; '.join(parts)})"
 
 
 def was_tested(skill: Mapping[str, Any]) -> bool:
@@ -135,37 +138,18 @@ def was_tested(skill: Mapping[str, Any]) -> bool:
     return skill["P"] is not None and skill["P"] == skill["P"] and skill["Permutations"] >= FEWEST_PERMUTATIONS
 
 
-def say_evidence(skill: Mapping[str, Any]) -> str:
-    """The numbers behind the sentence."""
-    score = "AUC" if skill["Score"] == "auc" else "r"
-    people = "people within sites that were held out" if skill.get("WithinSites") else "held-out people"
-    parts = [f"p {skill['P']:.2g}, {score} {skill['OverPeople']:.2f} over {people}"] if was_tested(skill) else []
-    if "Beside" in skill:
-        parts.append(f"{score} beside what is known: {skill['Beside']}")
-    return "; ".join([*parts, f"error {skill['Error']:.3g}, that of the guess {skill['ErrorOfGuess']:.3g}"])
-
-
-def say_added(skill: Mapping[str, Any]) -> list[str]:
-    """A sentence where the connectome adds nothing to what is known without a scan; none where that was not tested."""
-    if skill.get("Adds") is not False:
-        return []
-    return [f"Beside what is known anyway: {skill['Beside']}."]
-
-
-def say_trust(facts: Mapping[str, Any]) -> list[str]:
+def say_trust(facts: Mapping[str, Any]) -> str:
     """How far the interval, or the choice of classes, holds."""
     interval = facts["Interval"]
     if facts["PositiveClass"] is None:
         nominal, measured = (f"{100 * interval[key]:.0f}" for key in ("NominalCoverage", "MeasuredCoverage"))
         held = f"on what was held out of the training it held in {measured}"
-        sentence = f"The interval is made to hold in {nominal} of 100 cases for {interval['HoldsFor']}; {held}."
-    else:
-        kept = ", ".join(f"{name} {100 * share:.0f}" for name, share in interval["CoverageOfClasses"].items())
-        sentence = (
-            "A class is ruled out where 90 of 100 of its members have scores nearer to it; of 100 people of each class "
-            f"held out of the training so many kept their own: {kept}."
-        )
-    return [*say_added(facts["Skill"]), sentence]
+        return f"The interval is made to hold in {nominal} of 100 cases for {interval['HoldsFor']}; {held}."
+    kept = ", ".join(f"{name} {100 * share:.0f}" for name, share in interval["CoverageOfClasses"].items())
+    return (
+        "A class is ruled out where 90 of 100 of its members have scores nearer to it; of 100 people of each class "
+        f"held out of the training so many kept their own: {kept}."
+    )
 
 
 def say_limits(facts: Mapping[str, Any]) -> list[str]:
@@ -181,11 +165,6 @@ def say_limits(facts: Mapping[str, Any]) -> list[str]:
         expected = "so that 0 is the expectation for a person alike in this"
         sentences.append(f"The number is no {facts['Target']} itself: {share}, {expected}.")
     return sentences
-
-
-def say_in_full(facts: Mapping[str, Any]) -> str:
-    """The sentence with its numbers, without a full stop."""
-    return f"{say_skill(facts).removesuffix('.')} ({say_evidence(facts['Skill'])})"
 
 
 def say_result(guess: float, low: float, high: float, facts: Mapping[str, Any]) -> str:
@@ -226,7 +205,7 @@ def card_of(facts: Mapping[str, Any], model: str) -> tuple[tuple[str, str], ...]
     return (
         ("Model", model),
         ("Target", _named(facts)),
-        ("Skill", f"{say_in_full(facts)}."),
+        ("Skill", f"{say_skill(facts)}."),
         ("Predicted from", f"{facts['Representation']}, alpha {facts['Alpha']:g}, {len(facts['Parcels'])} parcels"),
         ("Trained on", f"{facts['NumberOfPeople']} people, {facts['NumberOfScans']} scans"),
         *((kind.capitalize(), " or ".join(made[kind])) for kind in made),

@@ -21,7 +21,7 @@ from fcpower_bids.clinic.page import (
     DONE,
     ends_of,
     possible_classes,
-    say_in_full,
+    say_skill,
     say_trust,
     write_prediction_pages,
 )
@@ -379,7 +379,7 @@ def _judge_coverage(
 def say_predictions(predictions: Predictions, say: Callable[[str], None]) -> None:
     """Print notes for a reader, warnings before results; what holds of all scans is said once."""
     facts, frame = predictions.facts, predictions.frame
-    say(f"{say_in_full(facts)}.")
+    say(f"{say_skill(facts)}.")
     for note in predictions.notes:
         say(note)
     noted: list[tuple[str, str]] = []
@@ -391,8 +391,7 @@ def say_predictions(predictions: Predictions, say: Callable[[str], None]) -> Non
     for (scan, note), *others in group_alike(noted, itemgetter(1)):
         say(f"{f'{1 + len(others)} scans, the first is ' * bool(others)}{scan}: {note}")
     done = int((frame["state"] == DONE).sum())
-    for sentence in say_trust(facts)[-1:]:  # what the scan adds is in the first line
-        say(sentence)
+    say(say_trust(facts))
     if coverage := predictions.coverage:
         known = f"{coverage['Known']} scans with a known {facts['Target']}"
         sentence = f"{coverage['Inside']} of {known} lie in their intervals"
