@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from math import isqrt
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -88,21 +88,6 @@ MOST_DIGITS = 9
 FEWEST_VALUES = 10
 
 
-class Rounding(NamedTuple):
-    """Effect of rounding on the spectrum of a matrix."""
-
-    step: float  # distance between neighbouring values in the file; 0 where all bits are there
-    noise: float  # largest eigenvalue of what rounding adds: step * sqrt(P / 3)
-    cleared: int  # eigenvalues within the noise, which are 0 now
-    lowest: float  # the smallest eigenvalue as the file has it
-    eigenvalues: NDArray[np.float64]  # (P,) of the parcels that are covered, descending, after clearing
-
-    @property
-    def indefinite(self) -> bool:
-        """Whether the matrix has negative eigenvalues that rounding does not explain."""
-        return self.lowest < -max(2 * CLEARED * self.noise, 1e-8)
-
-
 def rounding_step(values: ArrayLike) -> float:
     """Distance between neighbouring values of an array (1e-6: six decimals; 2^-24: single precision), or 0."""
     known = np.asarray(values, dtype=np.float64).ravel()
@@ -116,10 +101,11 @@ def rounding_step(values: ArrayLike) -> float:
     return 2.0**-24 if (known == known.astype(np.float32)).all() else 0.0
 
 
-def without_rounding(matrix: ArrayLike, step: float) -> tuple[NDArray[np.float64], Rounding]:
+def without_rounding(matrix: ArrayLike, step: float) -> tuple[NDArray[np.float64], NDArray[np.float64], dict[str, Any]]:
     """Set eigenvalues of correlations (P, P) to zero that are within the noise of a rounding by `step`. Raises Unfit.
 
-    The decomposition shows first whether these are the correlations of one recording at all.
+    The decomposition shows first whether these are the correlations of one recording at all. Returns the correlations,
+    eigenvalues of the parcels that are covered, descending, and facts for the sidecar.
     """
     matrix = np.array(matrix, dtype=np.float64)
     there = np.isfinite(np.diag(matrix))
@@ -137,16 +123,21 @@ def without_rounding(matrix: ArrayLike, step: float) -> tuple[NDArray[np.float64
             "scale or the file is another than declared"
         )
     kept = values > CLEARED * noise
-    if not step or kept.all() or not kept.any():
-        return matrix, Rounding(step, noise, 0, float(values[0]), values[::-1])
+    cleared = 0 if not step or not kept.any() else int((~kept).sum())
+    facts: dict[str, Any] = {}
+    if step:
+        facts |= {"RoundingStep": step, "RoundingNoise": noise, "ClearedEigenvalues": cleared}
+    if values[0] < -max(2 * CLEARED * noise, 1e-8):
+        facts["LowestEigenvalue"] = float(values[0])
+        facts["Note"] = "Negative eigenvalues beyond rounding: these are not the correlations of one complete series"
+    if not cleared:
+        return matrix, values[::-1], facts
     factor = vectors[:, kept] * np.sqrt(values[kept])
     factor /= np.linalg.norm(factor, axis=1, keepdims=True)
     clear = np.clip(factor @ factor.T, -1.0, 1.0)  # symmetric to the last bit
     np.fill_diagonal(clear, 1.0)
     matrix[np.ix_(there, there)] = clear
-    cleared = np.zeros((~kept).sum())
-    left = np.concatenate([eigenvalues(factor.T @ factor), cleared])
-    return matrix, Rounding(step, noise, len(cleared), float(values[0]), left)
+    return matrix, np.concatenate([eigenvalues(factor.T @ factor), np.zeros(cleared)]), facts
 
 
 def correlations_from(values: ArrayLike, scale: str = "r", order: str = "upper") -> NDArray[np.float64]:

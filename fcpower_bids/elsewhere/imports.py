@@ -316,20 +316,13 @@ def _read(recording: Offered, source: str, root: Path) -> tuple[Output, np.ndarr
                 array = narrowed
                 break
     else:
-        connectivity, rounding = edges.without_rounding(
+        connectivity, spectrum, about = edges.without_rounding(
             edges.correlations_from(values, recording.scale, recording.order), edges.rounding_step(values)
         )
-        volumes, spectrum = recording.volumes, rounding.eigenvalues
-        kind, array = dataset.CONNECTIVITY, edges.vectorise_edges(connectivity, weighted=False)
+        volumes, kind = recording.volumes, dataset.CONNECTIVITY
+        array = edges.vectorise_edges(connectivity, weighted=False)
         facts["Description"] = "Connectome as the source has it; it has no series, so nothing can be computed anew"
-        if rounding.step:
-            facts |= {"RoundingStep": rounding.step, "RoundingNoise": rounding.noise}
-            facts["ClearedEigenvalues"] = rounding.cleared
-        if rounding.indefinite:
-            facts["LowestEigenvalue"] = rounding.lowest
-            facts["Note"] = (
-                "Negative eigenvalues beyond rounding: these are not the correlations of one complete series"
-            )
+        facts |= about
     if len(set(names)) < len(names):
         raise RecordingError(f"{recording.path} has two parcels of one name. Rename one.")
     numbers = range(1, len(connectivity) + 1)

@@ -88,12 +88,12 @@ def test_clearing_gives_back_the_rank_and_brings_the_power_nearer(digits):
     mixing = np.random.default_rng(1).normal(size=(parcels, parcels))
     connectome = np.corrcoef(mixing @ np.random.default_rng(0).normal(size=(parcels, volumes)))
     rounded = connectome.round(digits)
-    clear, rounding = without_rounding(rounded, rounding_step(rounded))
+    clear, _, facts = without_rounding(rounded, rounding_step(rounded))
     values = np.linalg.eigvalsh(clear)
     assert (values > 1e-10 * values[-1]).sum() <= volumes - 1
-    assert rounding.cleared >= parcels - volumes + 1
-    assert -rounding.lowest < rounding.noise
-    assert not rounding.indefinite
+    assert facts["ClearedEigenvalues"] >= parcels - volumes + 1
+    assert -np.linalg.eigvalsh(rounded)[0] < facts["RoundingNoise"]
+    assert "LowestEigenvalue" not in facts
     np.testing.assert_allclose(clear, rounded, atol=2 * 10.0**-digits)
     assert (np.diag(clear) == 1).all()
     truth, nearer, farther = (spectral_power(each, 0.35) for each in (connectome, clear, rounded))
@@ -103,9 +103,9 @@ def test_clearing_gives_back_the_rank_and_brings_the_power_nearer(digits):
 def test_a_matrix_of_full_rank_is_left_to_the_bit():
     series = np.random.default_rng(2).normal(size=(500, 20))
     rounded = np.corrcoef(series.T).round(6)
-    clear, rounding = without_rounding(rounded, rounding_step(rounded))
+    clear, _, facts = without_rounding(rounded, rounding_step(rounded))
     assert (clear == rounded).all()
-    assert rounding.cleared == 0
+    assert facts["ClearedEigenvalues"] == 0
 
 
 EXPONENTS = st.floats(0.05, 1.5)
