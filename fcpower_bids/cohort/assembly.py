@@ -30,8 +30,8 @@ from fcpower_bids.cohort.inclusion import (
     read_quality,
 )
 from fcpower_bids.cohort.people import PERSON_ID, Scanned, load_phenotypes, match_ids, read_rows, without_zeros
-from fcpower_bids.cohort.phenotype_columns import describe_sets, resolve_columns, unknown_columns
-from fcpower_bids.cohort.recordings import Selected, describe_nothing_left, selected_of
+from fcpower_bids.cohort.phenotype_columns import describe_sets, resolve_columns
+from fcpower_bids.cohort.recordings import describe_nothing_left, selected_of
 from fcpower_bids.cohort.scans import (
     assemble_edges,
     group_scans,
@@ -76,11 +76,8 @@ def describe_copies(runs: Sequence[Run], digests: Sequence[str]) -> Iterator[str
 
 def load_cohort(settings: Settings) -> Cohort:
     """Assemble the cohort: recordings, scans, then parcels; all left out is in ``excluded``. Raises DatasetError."""
-    door = selected_of(settings)
-    runs, rows, notes = _choose_recordings(door, settings)
+    runs, rows, notes = choose_recordings(settings)
     chosen = [run.connectome for run in runs]
-    scanned = sessions_of((connectome.participant, connectome.session) for connectome in chosen)
-    check_phenotypes(settings, scanned)  # before thousands of files are read
     edges = read_edges([connectome.path for connectome in chosen], settings)
     folders = known_folders(settings.output_dir, *{connectome.root for connectome in chosen})
     why = [describe_without_folders(edges.unreadable.get(connectome.path, ""), folders) for connectome in chosen]
@@ -203,15 +200,6 @@ def check_phenotypes(settings: Settings, scanned: Scanned) -> None:
     resolve_columns(phenotypes, scanned, settings.group)
 
 
-def check_names(settings: Settings) -> None:
-    """Refuse columns that no phenotype table has. Raises DatasetError."""
-    scans = sessions_of(
-        (connectome.participant, connectome.session) for connectome in selected_of(settings).connectomes
-    )
-    if problems := list(unknown_columns(load_phenotypes(settings, scans), settings.group)):
-        raise DatasetError("\n".join(problems))
-
-
 def count_people(tables: Collection[str], people: Collection[str]) -> dict[str, int]:
     """Count the people with scans, in the tables, and in both. Raises DatasetError."""
     named = {str(name) for name in tables}
@@ -242,8 +230,12 @@ def sessions_of(scans: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return sessions
 
 
-def _choose_recordings(door: Selected, settings: Settings) -> tuple[list[Run], list[Exclusion], list[str]]:
-    """Recordings that take part, that the user asks for and that pass the limits, before any connectome is read."""
+def choose_recordings(settings: Settings) -> tuple[list[Run], list[Exclusion], list[str]]:
+    """Recordings that take part, that the user asks for and that pass the limits, before any connectome is read.
+
+    Phenotype tables that do not fit the people of these are refused. Raises DatasetError.
+    """
+    door = selected_of(settings)
     chosen, notes = choose_connectomes(door.connectomes, settings)
     # Of what is left out, that which would be in this cohort if it were not.
     # a run of which another space takes part is not left out; without a space it is of all
@@ -262,6 +254,7 @@ def _choose_recordings(door: Selected, settings: Settings) -> tuple[list[Run], l
     if not runs:
         raise DatasetError(describe_nothing_left(rows, settings.output_dir))
     notes += check_alike([run.connectome for run in runs])
+    check_phenotypes(settings, sessions_of((run.connectome.participant, run.connectome.session) for run in runs))
     return runs, rows, notes
 
 

@@ -42,7 +42,9 @@ def resolve_columns(phenotypes: Phenotypes, people: Collection[str], settings: G
     # Motion and amount of the scans are covariates without being in any table.
     covariates = tuple(name for name in settings.covariates if name not in FROM_SCANS or name in frame.columns)
     predicted = tuple(dict.fromkeys((*settings.target_columns, *parts)))
-    problems = [*unknown_columns(phenotypes, settings)]
+    known = [str(name) for name in frame.columns]
+    asked = [name for name in dict.fromkeys((*predicted, *covariates, *groups)) if name not in known]
+    problems = [f"No phenotype table has a column {describe_unknown(name, known)}" for name in asked]
     problems += [
         phenotypes.conflicts[name]
         for name in dict.fromkeys((*predicted, *covariates, *groups))
@@ -87,17 +89,6 @@ def resolve_columns(phenotypes: Phenotypes, people: Collection[str], settings: G
     frame = frame.drop(columns=[name for name in phenotypes.conflicts if name in frame])
     codes = (row for row in phenotypes.rows if row.participant_id in set(people))
     return Phenotypes(frame, tuple(dict.fromkeys(targets)), rows=(*codes, *rows), notes=tuple(notes))
-
-
-def unknown_columns(phenotypes: Phenotypes, settings: Group) -> Iterator[str]:
-    """Yield a sentence for each column that the settings name and no table has."""
-    known = [str(name) for name in phenotypes.frame.columns]
-    parts = [part for columns in settings.composites.values() for part in columns]
-    groups = [name for name in (settings.family_column, settings.site_column) if name]
-    covariates = [name for name in settings.covariates if name not in FROM_SCANS]
-    for name in dict.fromkeys((*settings.target_columns, *parts, *covariates, *groups)):
-        if name not in known:
-            yield f"No phenotype table has a column {describe_unknown(name, known)}"
 
 
 def _facts_of(column: pd.Series) -> tuple[pd.Series, bool, str]:

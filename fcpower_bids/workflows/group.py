@@ -19,7 +19,7 @@ from fcpower_bids.analyses.catalogue import ANALYSES, FIRST_LOOKS
 from fcpower_bids.analyses.features import FC, FC_POWER, has_series, join_whole, sharing_spectra
 from fcpower_bids.analyses.study import FEWEST_PEOPLE
 from fcpower_bids.check import check_first
-from fcpower_bids.cohort.assembly import check_names
+from fcpower_bids.cohort.assembly import choose_recordings
 from fcpower_bids.cohort.inclusion import DECISION, EXCLUDED_TABLE, NO_SESSION, PERSON, RECORDING
 from fcpower_bids.cohort.phenotype_columns import name_columns
 from fcpower_bids.cohort.recordings import selected_of, write_recordings
@@ -208,7 +208,7 @@ def _refuse_other_question(settings: Settings) -> None:
     before = finished.question
     other = [option for option in before if option in now and _in_words(before[option]) != _in_words(now[option])]
     if other and not settings.run.replace:
-        check_names(settings)  # a slip of the pen is no other question
+        choose_recordings(settings)  # a slip of the pen is no other question
         changes = "; ".join(
             f"--{option.replace('_', '-')} {_in_words(before[option])}, now {_in_words(now[option])}"
             for option in other
