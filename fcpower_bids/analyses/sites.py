@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,62 +31,52 @@ RULE = (
 SITE, WITHIN = "site", "within sites"
 
 
-@dataclass(frozen=True, eq=False)
-class Combat:
-    """Site effects of E features, as estimated on some people."""
-
-    sites: Labels  # (k,) that were estimated; none where there were not two of them, and nothing is adjusted then
-    mean: FloatArray  # (E,): over sites, weighted by people
-    scale: FloatArray  # (E,): standard deviation within sites
-    shift: FloatArray  # (k, E): of each site in units of the scale
-    spread: FloatArray  # (k, E): its standard deviation over the scale
-
-
 class HarmonisedFeatures:
-    """Features (n, E) of people without the estimated effect of their site (n,), adjusted as they are read."""
+    """Features (n, E) of people without the effect of their site (n,), adjusted as they are read.
 
-    def __init__(self, features: FeatureSource, combat: Combat, sites: Labels) -> None:
-        self.features, self.combat, self.sites = features, combat, sites
+    ComBat (Johnson et al. 2007), estimated on training people; nothing is adjusted where not two sites are estimated.
+    """
+
+    def __init__(self, features: FeatureSource, sites: Labels, train: Rows) -> None:
+        self.features, self.sites = features, sites
         self.shape: tuple[int, ...] = features.shape
+        names, counts = np.unique(sites[train], return_counts=True)
+        names = names[counts >= SMALLEST_SITE]
+        names, n_features = names if len(names) > 1 else names[:0], features.shape[1]
+        rows = train[np.isin(sites[train], names)]
+        members = (sites[rows][:, None] == names).astype(float)
+        # (E,): mean over sites, weighted by people, and standard deviation within them; (k, E): shift and variance of
+        # each site in units of these
+        mean, scale = np.zeros(n_features), np.ones(n_features)
+        shift, spread = np.zeros((len(names), n_features)), np.ones((len(names), n_features))
+        for at in range(0, n_features if len(names) else 0, PANEL):
+            columns = slice(at, at + PANEL)
+            block = np.asarray(features[:, columns], dtype=float)[rows]
+            means = np.asarray(np.linalg.lstsq(members, block, rcond=None)[0], dtype=np.float64)
+            sd = np.sqrt(np.mean((block - members @ means) ** 2, axis=0))
+            sd[sd <= 1e-12 * np.abs(block).max(axis=0, initial=0.0)] = 0.0  # a constant feature stays
+            mean[columns], scale[columns] = members.mean(axis=0) @ means, sd
+            about = block - mean[columns]
+            standard = np.divide(about, sd, out=np.zeros_like(about), where=sd > 0)
+            shift[:, columns] = members.T @ standard / members.sum(axis=0)[:, None]
+            residual = standard - members @ shift[:, columns]
+            spread[:, columns] = members.T @ residual**2 / (members.sum(axis=0) - 1)[:, None]
+        variance = np.where(spread > 0, spread, 1.0)
+        if n_features > 1 and len(names):  # priors are shared by the features of a site
+            fits = map(_shrink_site, shift, spread, members.sum(axis=0))
+            shift, variance = (np.stack(values) for values in zip(*fits, strict=True))
+        self.names, self.mean, self.scale, self.shift, self.spread = names, mean, scale, shift, np.sqrt(variance)
 
     def __getitem__(self, key: Any) -> FloatArray:
         """Return a block (rows, columns) given by two slices, or rows given by one; unknown sites stay as they are."""
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
-        adjusted, sites, combat = np.array(self.features[rows, columns], dtype=float), self.sites[rows], self.combat
-        known = np.flatnonzero(np.isin(sites, combat.sites))
+        adjusted, sites = np.array(self.features[rows, columns], dtype=float), self.sites[rows]
+        known = np.flatnonzero(np.isin(sites, self.names))
         if known.size:
-            place, level = np.searchsorted(combat.sites, sites[known]), combat.mean[columns]
-            moved = adjusted[known] - level - combat.scale[columns] * combat.shift[place, columns]
-            adjusted[known] = moved / combat.spread[place, columns] + level
+            place, level = np.searchsorted(self.names, sites[known]), self.mean[columns]
+            moved = adjusted[known] - level - self.scale[columns] * self.shift[place, columns]
+            adjusted[known] = moved / self.spread[place, columns] + level
         return adjusted
-
-
-def fit_combat(features: FeatureSource, sites: Labels, train: Rows) -> Combat:
-    """ComBat (Johnson et al. 2007) of (n, E), sites (n,), by training people."""
-    names, counts = np.unique(sites[train], return_counts=True)
-    names = names[counts >= SMALLEST_SITE]
-    names, n_features = names if len(names) > 1 else names[:0], features.shape[1]
-    rows = train[np.isin(sites[train], names)]
-    members = (sites[rows][:, None] == names).astype(float)
-    mean, scale = np.zeros(n_features), np.ones(n_features)
-    shift, spread = np.zeros((len(names), n_features)), np.ones((len(names), n_features))
-    for at in range(0, n_features if len(names) else 0, PANEL):
-        columns = slice(at, at + PANEL)
-        block = np.asarray(features[:, columns], dtype=float)[rows]
-        means = np.asarray(np.linalg.lstsq(members, block, rcond=None)[0], dtype=np.float64)
-        sd = np.sqrt(np.mean((block - members @ means) ** 2, axis=0))
-        sd[sd <= 1e-12 * np.abs(block).max(axis=0, initial=0.0)] = 0.0  # a constant feature stays
-        mean[columns], scale[columns] = members.mean(axis=0) @ means, sd
-        about = block - mean[columns]
-        standard = np.divide(about, sd, out=np.zeros_like(about), where=sd > 0)
-        shift[:, columns] = members.T @ standard / members.sum(axis=0)[:, None]
-        residual = standard - members @ shift[:, columns]
-        spread[:, columns] = members.T @ residual**2 / (members.sum(axis=0) - 1)[:, None]
-    variance = np.where(spread > 0, spread, 1.0)
-    if n_features > 1 and len(names):  # priors are shared by the features of a site
-        fits = map(_shrink_site, shift, spread, members.sum(axis=0))
-        shift, variance = (np.stack(values) for values in zip(*fits, strict=True))
-    return Combat(names, mean, scale, shift, np.sqrt(variance))
 
 
 def _shrink_site(shift: FloatArray, variance: FloatArray, n: float) -> tuple[FloatArray, FloatArray]:
@@ -133,7 +122,7 @@ def make_solvers(
             assert labels is not None
             features = representation.features
             representation.fitted = lambda train, features=features: HarmonisedFeatures(  # type: ignore[misc]
-                features(), fit_combat(features(), labels, train), labels
+                features(), labels, train
             )
         yield representation, make_solver(representation, study.preset)
 
