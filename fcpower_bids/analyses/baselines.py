@@ -70,28 +70,21 @@ def choose_permutations(study: Study) -> tuple[int, str]:
     return number, reason
 
 
-def null_rows(solver: Regression, study: Study, name: str) -> list[dict[str, Any]]:
-    """Score the true and the permuted targets, one row each; no rows without permutations."""
+Null = dict[tuple[str, str], FloatArray]
+"""By target and representation: scores of the true and the permuted targets and their standard errors, (2, 1 + B)."""
+
+
+def null_scores(solver: Regression, study: Study, name: str) -> Null:
+    """Score the true and the permuted targets; nothing without permutations."""
     targets = study.targets if choose_permutations(study)[0] else ()
-    return [row for target in targets for row in list_scores(target, name, _scores(solver, study, target, name))]
+    return {(target.name, name): _scores(solver, study, target, name) for target in targets}
 
 
-def list_scores(target: Target, name: str, scores: FloatArray) -> list[dict[str, Any]]:
-    """Rows of ``null`` from scores and their standard errors, (2, 1 + B)."""
-    about = {"target": target.name, "representation": name}
-    numbered = enumerate(scores.T.tolist())
-    return [about | {"permutation": i, "score": score, "standard_error": error} for i, (score, error) in numbered]
-
-
-def null_p_values(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, float]]:
+def null_p_values(cells: Null) -> dict[tuple[str, str], dict[str, float]]:
     """Columns of the summary; the best of each permutation corrects for the representations, and for the targets."""
-    cells: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for row in rows:
-        key = str(row["target"]), str(row["representation"])
-        cells.setdefault(key, []).append((row["score"], row["standard_error"]))
     if not cells:
         return {}
-    scores, errors = np.array(list(cells.values())).transpose(2, 1, 0)  # (1 + B, m)
+    scores, errors = np.stack(list(cells.values()), axis=-1)  # (1 + B, m)
     table = np.where(np.isfinite(errors), (scores - 0.5) / errors, scores)
     p_max, needed = np.empty((2, len(cells)))
     targets = np.array([target for target, _ in cells])
@@ -230,7 +223,7 @@ class Baselines:
     def __init__(self, study: Study) -> None:
         self.study, self.sites = study, study.scored_within
         self._rows: list[dict[str, Any]] = []
-        self._null: list[dict[str, Any]] = []
+        self._null: Null = {}
         self._known = {target.name: find_known(study, target) for target in study.targets}
 
     def add(self, entry: str, solver: Regression) -> None:
@@ -264,7 +257,7 @@ class Baselines:
             if predictions.observed.shape[1] > 1:
                 gains = predictions.score(STACKED) - np.max([predictions.score(name) for name in alone], axis=0)
                 errors = predictions.error() if target.is_binary else np.full_like(gains, np.nan)
-                self._null += list_scores(target, entry, np.stack([0.5 * target.is_binary + gains, errors]))
+                self._null[target.name, entry] = np.stack([0.5 * target.is_binary + gains, errors])
 
     def table(self) -> dict[str, Table]:
         """Return ``prediction_baselines``; nothing where nothing is known."""

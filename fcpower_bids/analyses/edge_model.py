@@ -45,15 +45,6 @@ edge's own variance in it (the rest is what the variance of everyone makes likel
 that of everyone, common to all edges."""
 
 
-@dataclass(frozen=True, eq=False)
-class Statistic:
-    """The t of every edge, all arrays of shape (E,)."""
-
-    t: FloatArray  # Welch's, or Student's with one variance group; NaN for an edge that does not vary
-    df: FloatArray  # its degrees of freedom, by Satterthwaite
-    spread: FloatArray  # its standard error over the one that equal variances would give
-
-
 class EdgeModel:
     """Edge = sites (or one mean) + covariates + target, for n people; residuals are equally spread within groups.
 
@@ -135,10 +126,6 @@ class EdgeModel:
         varies = size > ROUNDING * np.abs(values).max(axis=0, initial=0.0) * len(values) ** 0.5
         return np.asarray(left * np.where(varies, 1 / np.where(varies, size, 1.0), 0.0))
 
-    def slopes(self, edges: ArrayLike) -> FloatArray:
-        """Change of edges (n, E) per unit of the target, given sites and covariates, shape (E,)."""
-        return np.asarray(self.tested @ np.asarray(edges, dtype=np.float64) / self.length)
-
     def keeps_design(self, orders: Rows) -> NDArray[np.bool_]:
         """Which permutations leave the model as it is, or turn the target around: they can only repeat the |t|."""
         same = np.abs(self.tested[orders] @ self.tested) > 1 - 1e-9
@@ -174,15 +161,21 @@ class EdgeModel:
         """Residuals (n, E) that may change places: over the spread that all edges have in the person's group."""
         return residuals if shrinkage is None else self.residuals(residuals / np.sqrt(shrinkage[1][self.groups]))
 
-    def statistic(self, residuals: FloatArray, shrinkage: Shrinkage | None = None) -> Statistic:
-        """Statistic of the target for residuals (n, E) of length 1; without shrinkage each edge goes by itself."""
+    def statistic(
+        self, residuals: FloatArray, shrinkage: Shrinkage | None = None
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Statistic of the target for residuals (n, E) of length 1; without shrinkage each edge goes by itself.
+
+        Returns, each (E,): Welch's t, or Student's with one variance group, NaN for an edge that does not vary; its
+        degrees of freedom, by Satterthwaite; its standard error over the one that equal variances would give.
+        """
         flat = ~residuals.any(axis=0)
         if len(self.freedom) == 1:
             t = np.where(flat, np.nan, self._student(residuals)[0])
-            return Statistic(t, np.full(t.shape, float(self.df)), np.ones(t.shape))
+            return t, np.full(t.shape, float(self.df)), np.ones(t.shape)
         t, df, error = (values[0] for values in self._welch(residuals, None, shrinkage))
         equal = (1 - (t * error) ** 2) / self.df
-        return Statistic(np.where(flat, np.nan, t), df, error / np.sqrt(np.maximum(equal, LEAST_REST / self.df)))
+        return np.where(flat, np.nan, t), df, error / np.sqrt(np.maximum(equal, LEAST_REST / self.df))
 
     def permuted_t(self, residuals: FloatArray, orders: Rows, shrinkage: Shrinkage | None = None) -> FloatArray:
         """Statistic (B, E) when residuals (n, E) of the reduced model change places: target and covariates move."""
@@ -335,11 +328,11 @@ def permute_edges(
         columns = slice(start, min(start + width, n_edges))
         values = np.asarray(features[:, columns], dtype=float)[people]
         residuals = model.residuals(values)
-        statistic = model.statistic(residuals, shrinkage)
-        t[columns], df[columns], spread[columns] = statistic.t, statistic.df, statistic.spread
+        found, freedom, spread[columns] = model.statistic(residuals, shrinkage)
+        t[columns], df[columns] = found, freedom
         # compared at the degrees of freedom of the model
-        size[columns] = statistic.t if len(model.freedom) == 1 else comparable_t(statistic.t, statistic.df, model.df)
-        slope[columns] = model.slopes(values)
+        size[columns] = found if len(model.freedom) == 1 else comparable_t(found, freedom, model.df)
+        slope[columns] = model.tested @ values / model.length
         observed.append(_find_above(np.nan_to_num(size[None, columns]), threshold, 0, start))
         residuals = model.made_alike(residuals, shrinkage)
         for rows, permuted_shrinkage in zip(parts, shrunk, strict=True):

@@ -178,15 +178,6 @@ def person_frames(study: Study, results: Results) -> Iterator[pd.DataFrame]:
             )
 
 
-def predictions_by_repeat(study: Study, result: NestedResult, target: int) -> FloatArray:
-    """Out-of-fold predictions of one target, shape (n_repeats, n); NaN for people that no fold tests."""
-    repeats = {repeat: i for i, repeat in enumerate(dict.fromkeys(fold.repeat for fold in result.folds))}
-    predicted = np.full((len(repeats), len(study.people.names)), np.nan)
-    for fold, values in zip(result.folds, result.predicted, strict=True):
-        predicted[repeats[fold.repeat], fold.test] = values[:, target]
-    return predicted
-
-
 def summarise(folds: pd.DataFrame, pooled: pd.DataFrame) -> pd.DataFrame:
     """By target and representation: numbers of folds, and mean and SD of scores over folds, and of pooled ones."""
     parts = folds.groupby(KEYS, sort=False)

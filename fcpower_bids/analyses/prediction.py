@@ -14,9 +14,10 @@ from fcpower_bids.analyses.baselines import (
     NO_NULL,
     NULL_FACTS,
     Baselines,
+    Null,
     choose_permutations,
     null_p_values,
-    null_rows,
+    null_scores,
 )
 from fcpower_bids.analyses.evaluate import (
     FOLD_MEAN,
@@ -33,7 +34,6 @@ from fcpower_bids.analyses.evaluate import (
     notes_of,
     person_frames,
     pooled_scores,
-    predictions_by_repeat,
     summarise,
 )
 from fcpower_bids.analyses.features import Representation, encoder_of, has_series
@@ -121,11 +121,11 @@ def analyse_prediction(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     """Predict phenotypes by nested cross-validation. Raises Unfit."""
     study = prepare(cohort, settings)
     results: dict[str, NestedResult] = {}
-    importance, baselines, null = EdgeImportance(study), Baselines(study), []
+    importance, baselines, null = EdgeImportance(study), Baselines(study), Null()
     for representation, solver in make_solvers(study.representations(), study, settings.group.sites):
         entry = representation.name
         results[entry] = cross_validate(solver, study, entry)
-        null += null_rows(solver, study, entry)
+        null |= null_scores(solver, study, entry)
         baselines.add(entry, solver)
         del solver  # The inverses of a large cohort must not be in memory together with its features.
         if not changes_features(settings.group.sites):
@@ -143,13 +143,18 @@ def analyse_prediction(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     tables |= tabulate(facts | comparison_facts(study), comparisons=compare(folds, study))
     tables |= tabulate_alpha(study, grid) if grid else {}
     tables |= tabulate_reliability(study, results)
-    tables |= tabulate(NULL_FACTS, null=null) if null else {}
+    listed = [
+        {"target": target, "representation": name, "permutation": i, "score": score, "standard_error": error}
+        for (target, name), scores in null.items()
+        for i, (score, error) in enumerate(scores.T.tolist())
+    ]
+    tables |= tabulate(NULL_FACTS, null=listed) if listed else {}
     tables |= tabulate_sites(study, person_frames(study, results)) | baselines.table()
     tables[SUMMARY.name] = _summarise(tables, null, study)
     return tables | importance.tables(IMPORTANCE_FACTS)
 
 
-def _summarise(tables: dict[str, Table], null: list[dict[str, Any]], study: Study) -> Table:
+def _summarise(tables: dict[str, Table], null: Null, study: Study) -> Table:
     """One row per target and representation; everything in it follows from the other tables."""
     p_values, within = null_p_values(null), scores_within_sites(tables) if study.held_out else None
     frame = summarise(tables["prediction"].frame, tables["prediction_pooled"].frame)
@@ -182,13 +187,14 @@ def tabulate_reliability(study: Study, results: Results) -> dict[str, Table]:
             facts["HalvesLeftOut"] = str(error)
     of_all = pooled_scores(study, results).groupby(["target", "representation"])["r"].mean().to_dict()
     rows = []
-    for name in (label for label in halves[0] if label in results) if len(halves) > 1 else ():
-        for j in range(len(study.targets)):
-            first, second = (predictions_by_repeat(study, half[name], j) for half in halves)
-            rho, sd, reliability = split_half_reliability(first, second)
-            row = {"target": study.targets[j].name, "representation": name, "rho": rho, "rho_sd": sd}
-            row |= {"reliability": reliability, "r": (r := of_all.get((study.targets[j].name, name), np.nan))}
-            rows.append(row | {"ceiling": disattenuated_ceiling(r, rho)})
+    for pair in zip(*(person_frames(study, half) for half in halves), strict=True) if len(halves) > 1 else ():
+        target, name = pair[0][["target", "representation"]].iloc[0]
+        rho, sd, reliability = split_half_reliability(
+            *(half.pivot(index="repeat", columns="participant_id", values="predicted") for half in pair)
+        )
+        row = {"target": target, "representation": name, "rho": rho, "rho_sd": sd, "reliability": reliability}
+        row["r"] = r = of_all.get((target, name), np.nan)
+        rows.append(row | {"ceiling": disattenuated_ceiling(r, rho)})
     return tabulate(facts, reliability=rows)
 
 
