@@ -327,3 +327,7 @@ def tabulate(facts: Mapping[str, Any], **tables: pd.DataFrame | Sequence[Mapping
 
     frames = {name: DataFrame(rows, columns=list(TABLES[name].columns)) for name, rows in tables.items()}
     return {name: Table(frame, TABLES[name], facts) for name, frame in frames.items()}
+
+
+Looked = Iterator[dict[str, Table]]
+"""What an analysis yields: nothing, where its first look ends, then its tables."""

@@ -2,10 +2,10 @@
 
 No file of a dataset is read or written.
 
-An analysis is a function ``(cohort, settings) -> {name of the table: Table}``; ``data/tables.tsv`` declares them.
-It raises `errors.Unfit` with one plain sentence where the cohort cannot answer the question; ``prepare`` in its module
-is its first look, which finds that out before anything is computed. A new one is one file, a name here, and its line
-in `catalogue`.
+An analysis is a function ``(cohort, settings)`` that yields twice: nothing, where its first look ends, and
+``{name of the table: Table}``; ``data/tables.tsv`` declares them. It raises `errors.Unfit` with one plain sentence
+where the cohort cannot answer the question: in the first look, before anything is computed, wherever that can be known
+then. A new one is one file, a name here, and its line in `catalogue`.
 """
 
 from fcpower_bids.settings import Settings

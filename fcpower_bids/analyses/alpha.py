@@ -18,7 +18,7 @@ from fcpower_bids.core.alignment import NODES, AlignmentCurves, alignment_curves
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.nested import NestedResult
 from fcpower_bids.parallel import track
-from fcpower_bids.records import Cohort, Table, tabulate
+from fcpower_bids.records import Cohort, Looked, Table, tabulate
 from fcpower_bids.resources import available_bytes
 from fcpower_bids.settings import Settings
 
@@ -33,10 +33,11 @@ OPTIMISM = (
 )
 
 
-def analyse_alpha(cohort: Cohort, settings: Settings) -> dict[str, Table]:
+def analyse_alpha(cohort: Cohort, settings: Settings) -> Looked:
     """Choose the exponent by ``alpha_selection``: "align", else the grid under nested validation. Raises Unfit."""
     study = open_study(cohort, settings)
-    return tabulate_alpha(study, None if settings.group.alpha_selection == "align" else nested_exponent(study))
+    yield {}
+    yield tabulate_alpha(study, None if settings.group.alpha_selection == "align" else nested_exponent(study))
 
 
 def tabulate_alpha(study: Study, grid: ExponentGrid | None = None) -> dict[str, Table]:

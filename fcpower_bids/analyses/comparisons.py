@@ -20,11 +20,11 @@ from fcpower_bids.analyses.evaluate import (
 )
 from fcpower_bids.analyses.features import EMBEDDING, build_representations, expand_names, scans_without_features
 from fcpower_bids.analyses.fingerprinting import can_identify, compare_pairs, repeated_scans
-from fcpower_bids.analyses.study import Study, open_study, plan_scan_blocks
+from fcpower_bids.analyses.study import open_study, plan_scan_blocks
 from fcpower_bids.core.identification import identify
 from fcpower_bids.errors import Unfit
 from fcpower_bids.parallel import track
-from fcpower_bids.records import Cohort, Table, tabulate
+from fcpower_bids.records import Cohort, Looked, tabulate
 from fcpower_bids.settings import Settings
 
 IDENTIFICATION = "identification"
@@ -44,11 +44,8 @@ FACTS = {
 }
 
 
-def prepare_encoders(cohort: Cohort, settings: Settings) -> tuple[tuple[str, ...], Study | None, Settings]:
-    """Return the representations, what there is to predict, and the choices that hold for all.
-
-    Refuses a single representation, and a cohort without targets and second sessions.
-    """
+def analyse_encoders(cohort: Cohort, settings: Settings) -> Looked:
+    """Compare representations as frozen features. Raises Unfit."""
     wanted = (*settings.group.representations, EMBEDDING) if cohort.embeddings else settings.group.representations
     settings = settings.changed(kernel="linear", representations=wanted)
     names = expand_names(cohort, settings)
@@ -57,12 +54,7 @@ def prepare_encoders(cohort: Cohort, settings: Settings) -> tuple[tuple[str, ...
     study = open_study(cohort, settings) if len(cohort.phenotypes.columns) else None
     if study is None and not can_identify(cohort):
         raise Unfit("A comparison needs phenotypes to predict, or two people with two sessions to identify.")
-    return names, study, settings
-
-
-def analyse_encoders(cohort: Cohort, settings: Settings) -> dict[str, Table]:
-    """Compare representations as frozen features. Raises Unfit."""
-    names, study, settings = prepare_encoders(cohort, settings)
+    yield {}
     summary: list[dict[str, Any]] = []
     pairs, folds = list[pd.DataFrame](), pd.DataFrame()
     if study:
@@ -95,7 +87,7 @@ def analyse_encoders(cohort: Cohort, settings: Settings) -> dict[str, Table]:
         encoders=[inputs[row["representation"]] | row for row in summary],
         encoder_comparisons=pd.concat(pairs, ignore_index=True),
     )
-    return tables | (tabulate(facts, encoder_folds=folds) if study else {})
+    yield tables | (tabulate(facts, encoder_folds=folds) if study else {})
 
 
 def describe_input(name: str, cohort: Cohort) -> dict[str, Any]:
@@ -113,13 +105,6 @@ def describe_input(name: str, cohort: Cohort) -> dict[str, Any]:
 # --- Parcellations ----------------------------------------------------------------------------------------------------
 
 PARCELLATION_FACTS = {"Rule": RULE, "People": "The people and scans that every parcellation has, on one set of folds."}
-
-
-def prepare_parcellations(cohorts: Mapping[str, Cohort], settings: Settings) -> None:
-    """Refuse a single parcellation, parcellations without a scan in common, and what allows no prediction."""
-    shared, settings = _share(cohorts, settings)
-    for cohort in shared.values():
-        open_study(cohort, settings)
 
 
 def _share(cohorts: Mapping[str, Cohort], settings: Settings) -> tuple[dict[str, Cohort], Settings]:
@@ -143,28 +128,28 @@ def _share(cohorts: Mapping[str, Cohort], settings: Settings) -> tuple[dict[str,
     return shared, settings.changed(representations=names)
 
 
-def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Settings) -> dict[str, Table]:
+def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Settings) -> Looked:
     """Predict under every parcellation (Table "mainfull", Appendix "AOMIC parcellation sweep"). Raises Unfit."""
     shared, settings = _share(cohorts, settings)
-    first: Study | None = None
-    frames, gains, facts = [], [], dict[str, Any]()
-    for atlas, cohort in shared.items():
-        study = open_study(cohort, settings)
-        first = first or study
+    studies = {atlas: open_study(cohort, settings) for atlas, cohort in shared.items()}
+    first = next(iter(studies.values()))
+    for atlas, study in studies.items():
         if first.people.names != study.people.names:
             raise Unfit(f"The people of {atlas} have other phenotypes than those of the first parcellation.")
+    yield {}
+    frames, gains, facts = [], [], dict[str, Any]()
+    for atlas, study in studies.items():
         facts |= study.facts() | comparison_facts(study)
         folds = fold_scores(study, evaluate(study, study.representations(), f"{atlas}, {{}}"))
-        size = {"n_parcels": len(cohort.parcels), "n_people": len(study.people.names)}
+        size = {"n_parcels": len(study.cohort.parcels), "n_people": len(study.people.names)}
         frames.append(folds.assign(atlas=atlas, **size))
         gains.append(compare(folds, study).assign(atlas=atlas))
     frame = pd.concat(frames, ignore_index=True)
-    assert first is not None
     atlases = [
         compare(part, first, column="atlas").rename(columns={"representation": "atlas"}).assign(representation=name)
         for name, part in frame.groupby("representation", sort=False)
     ]
-    return tabulate(
+    yield tabulate(
         facts | PARCELLATION_FACTS,
         parcellation_sweep=frame,
         parcellation_gains=pd.concat(gains, ignore_index=True),

@@ -24,7 +24,7 @@ from fcpower_bids.core.krr import BlockRidge, Regression
 from fcpower_bids.core.nested import NestedResult
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.parallel import track
-from fcpower_bids.records import Cohort, Table, tabulate
+from fcpower_bids.records import Cohort, Looked, Table, tabulate
 from fcpower_bids.settings import Settings
 
 IDENTIFIED = (10, 25, 50, 100, 150, 200, 250, 300, 500, 1000, 2000, 5000)
@@ -141,20 +141,6 @@ SUBSAMPLE_FACTS = {
 }
 
 
-def prepare(cohort: Cohort, settings: Settings) -> None:
-    """Refuse lengths and sizes that are not possible."""
-    lengths = choose_minutes(cohort, settings.group.scan_minutes)
-    study = _open(cohort, settings)
-    if study is not None:
-        choose_sizes(study)
-    for kept in {rows.tobytes(): rows for rows in (long_enough(cohort, length) for length in lengths)}.values():
-        part = cohort.keep(kept)
-        if part is not cohort and study is not None:
-            open_study(part, settings)
-        if part is not cohort and can_identify(cohort):
-            repeated_scans(part, np.ones(len(kept), bool))
-
-
 def _open(cohort: Cohort, settings: Settings) -> Study | None:
     """The study; None where there is nothing to predict, and people who can be identified all the same."""
     try:
@@ -168,20 +154,29 @@ def _open(cohort: Cohort, settings: Settings) -> Study | None:
         raise NotInCohort(sentence) from error
 
 
-def analyse_learning_curves(cohort: Cohort, settings: Settings) -> dict[str, Table]:
+def analyse_learning_curves(cohort: Cohort, settings: Settings) -> Looked:
     """Repeat prediction and identification with fewer people and with shorter scans.
 
     Source: the paper, Figures "curves" and "duration", Tables "gridfull", "grid8m", "gridfp". Raises Unfit.
     """
     lengths = choose_minutes(cohort, settings.group.scan_minutes)
     study = _open(cohort, settings)
+    if study is not None:
+        choose_sizes(study)
+    for kept in {rows.tobytes(): rows for rows in (long_enough(cohort, length) for length in lengths)}.values():
+        part = cohort.keep(kept)
+        if part is not cohort and study is not None:
+            open_study(part, settings)
+        if part is not cohort and can_identify(cohort):
+            repeated_scans(part, np.ones(len(kept), bool))
+    yield {}
     notes: list[str] = []
     parts = list(shorten_scans(cohort, lengths, settings, notes))
     facts = length_facts(cohort, lengths) | ({"Notes": list(dict.fromkeys(notes))} if notes else {})
     tables = prediction_curves(study, parts, facts) if study else {}
     if can_identify(cohort):
         tables |= identification_curves(cohort, parts, settings, facts)
-    return tables
+    yield tables
 
 
 def prediction_curves(study: Study, lengths: Sequence[ScanLength], facts: dict[str, Any]) -> dict[str, Table]:

@@ -27,7 +27,7 @@ from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.differences import SIGNIFICANT, largest_of_permutations
 from fcpower_bids.errors import Unfit
 from fcpower_bids.parallel import say, track
-from fcpower_bids.records import Blocks, Cohort, Table
+from fcpower_bids.records import Blocks, Cohort, Looked, Table
 from fcpower_bids.resources import available_bytes
 from fcpower_bids.schema import TABLES, TableSpec
 from fcpower_bids.settings import Settings
@@ -109,9 +109,10 @@ def prepare(cohort: Cohort, settings: Settings) -> tuple[tuple[str, ...], Exchan
     return edges, exchange, questions, refused
 
 
-def analyse_edges(cohort: Cohort, settings: Settings) -> dict[str, Table]:
+def analyse_edges(cohort: Cohort, settings: Settings) -> Looked:
     """Test every edge against every target. Raises Unfit, NotInCohort."""
     names, exchange, questions, refused = prepare(cohort, settings)
+    yield {}
     facts = _facts(cohort, exchange, questions, settings) | ({"LeftOut": " ".join(refused)} if refused else {})
     for sentence in refused:
         say(f"edges: {sentence}", settings)
@@ -139,7 +140,7 @@ def analyse_edges(cohort: Cohort, settings: Settings) -> dict[str, Table]:
         places = zip(cohort.parcels, np.asarray(cohort.centroids, dtype=float).tolist(), strict=True)
         known = {name: place for name, place in places if np.isfinite(place).all()}
         tables[EDGES.name] = replace(tables[EDGES.name], facts={**facts, "Centroids": known})
-    return tables
+    yield tables
 
 
 def name_edges(frames: list[pd.DataFrame], spec: TableSpec, cohort: Cohort) -> Iterator[pd.DataFrame]:

@@ -23,7 +23,7 @@ from fcpower_bids.core.identification import (
 )
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.parallel import track
-from fcpower_bids.records import Cohort, Table, tabulate
+from fcpower_bids.records import Cohort, Looked, tabulate
 from fcpower_bids.settings import Settings
 
 Rows = list[dict[str, Any]]
@@ -52,15 +52,11 @@ def can_identify(cohort: Cohort) -> bool:
     return bool((sessions > 1).sum() > 1)
 
 
-def prepare(cohort: Cohort, settings: Settings) -> tuple[tuple[str, ...], NDArray[np.intp]]:
-    """Representations, and the rows of repeated scans; refuses a cohort without repeated sessions."""
-    names = expand_names(cohort, settings)
-    return names, repeated_scans(cohort, ~scans_without_features(cohort, names))
-
-
-def analyse_fingerprinting(cohort: Cohort, settings: Settings) -> dict[str, Table]:
+def analyse_fingerprinting(cohort: Cohort, settings: Settings) -> Looked:
     """Identify people between sessions (Finn et al. 2015, doi:10.1038/nn.4135). Raises NotInCohort."""
-    names, rows = prepare(cohort, settings)
+    names = expand_names(cohort, settings)
+    rows = repeated_scans(cohort, ~scans_without_features(cohort, names))
+    yield {}
     persons, sessions = (cohort.scans[key].astype(str).to_numpy()[rows] for key in ("participant_id", "session"))
     people, groups = set(persons.tolist()), [np.array([row]) for row in rows]
     blocks = plan_scan_blocks(cohort, persons, settings)
@@ -81,7 +77,7 @@ def analyse_fingerprinting(cohort: Cohort, settings: Settings) -> dict[str, Tabl
     pairs = compare_pairs(by_name, settings, blocks.families)
     for row, adjusted in zip(pairs, adjust_p_values([row["p_people"] for row in pairs]), strict=True):
         row["p_holm"] = float(adjusted)
-    return tabulate(facts, identification=summary, identification_scans=searches, identification_comparisons=pairs)
+    yield tabulate(facts, identification=summary, identification_scans=searches, identification_comparisons=pairs)
 
 
 def repeated_scans(cohort: Cohort, usable: NDArray[np.bool_]) -> NDArray[np.intp]:

@@ -53,7 +53,7 @@ from fcpower_bids.core.krr import check_memory, fit_in_sample
 from fcpower_bids.core.nested import NestedResult
 from fcpower_bids.core.probe import standard_kernel
 from fcpower_bids.errors import Unfit
-from fcpower_bids.records import Blocks, Cohort, Table, tabulate
+from fcpower_bids.records import Blocks, Cohort, Looked, Table, tabulate
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
 
@@ -108,18 +108,13 @@ def tabulate_folds(study: Study, facts: Mapping[str, Any]) -> Table:
     return Table(Blocks(frames, len(names) * len(study.folds)), spec, facts)
 
 
-def prepare(cohort: Cohort, settings: Settings) -> Study:
-    """Open the study; refuses columns, targets and folds that allow no prediction, and too little memory."""
+def analyse_prediction(cohort: Cohort, settings: Settings) -> Looked:
+    """Predict phenotypes by nested cross-validation. Raises Unfit."""
     if changes_features(settings.group.sites) and settings.group.site_column is None:
         raise Unfit("Harmonisation needs the column of sites; give --site-column.")
     study = open_study(cohort, settings, harmonises=True)
     check_memory(len(study.people.names))
-    return study
-
-
-def analyse_prediction(cohort: Cohort, settings: Settings) -> dict[str, Table]:
-    """Predict phenotypes by nested cross-validation. Raises Unfit."""
-    study = prepare(cohort, settings)
+    yield {}
     results: dict[str, NestedResult] = {}
     importance, baselines, null = EdgeImportance(study), Baselines(study), Null()
     for representation, solver in make_solvers(study.representations(), study, settings.group.sites):
@@ -151,7 +146,7 @@ def analyse_prediction(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     tables |= tabulate(NULL_FACTS, null=listed) if listed else {}
     tables |= tabulate_sites(study, person_frames(study, results)) | baselines.table()
     tables[SUMMARY.name] = _summarise(tables, null, study)
-    return tables | importance.tables(IMPORTANCE_FACTS)
+    yield tables | importance.tables(IMPORTANCE_FACTS)
 
 
 def _summarise(tables: dict[str, Table], null: Null, study: Study) -> Table:

@@ -28,14 +28,13 @@ from fcpower_bids.core.identification import units_of
 from fcpower_bids.core.kernels import FeatureSource
 from fcpower_bids.core.targets import permuted_rows
 from fcpower_bids.errors import NotInCohort, Unfit
-from fcpower_bids.records import Cohort, Table, tabulate
+from fcpower_bids.records import Cohort, Looked, Table, tabulate
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
 
 FEWEST = 4
 PANEL, TOGETHER = 1024, 256
 """Edges, and permutations that go through them together: their correlations stay in the cache."""
-WITHOUT_EDGES = "QC-FC needs a representation made of edges, such as fc; name one with --representations."
 
 FACTS: dict[str, Any] = {
     "Rule": (
@@ -47,17 +46,13 @@ FACTS: dict[str, Any] = {
 }
 
 
-def prepare(cohort: Cohort, settings: Settings) -> None:
-    """Refuse too few people with known motion, and embeddings alone."""
-    _, groups, _ = people_with_motion(cohort)
-    if next(_edge_representations(cohort, groups, settings), None) is None:
-        raise NotInCohort(WITHOUT_EDGES)
-
-
-def analyse_qc_fc(cohort: Cohort, settings: Settings) -> dict[str, Table]:
+def analyse_qc_fc(cohort: Cohort, settings: Settings) -> Looked:
     """Correlate every edge with mean FD over people (Power et al. 2012; Ciric et al. 2017). Raises NotInCohort."""
     people, groups, motion = people_with_motion(cohort)
+    if next(_edge_representations(cohort, groups, settings), None) is None:
+        raise NotInCohort("QC-FC needs a representation made of edges, such as fc; name one with --representations.")
     people, groups, model, orders, related = _model(cohort, people, groups, motion, settings)
+    yield {}
     distance, summary, edges = edge_distances(cohort), list[dict[str, Any]](), list[pd.DataFrame]()
     first, second = zip(*edge_names(cohort.parcels), strict=True)
     for representation in _edge_representations(cohort, groups, settings):
@@ -82,8 +77,6 @@ def analyse_qc_fc(cohort: Cohort, settings: Settings) -> dict[str, Table]:
         columns = {"parcel_a": first, "parcel_b": second, "r": r, "p": p, "q": q, "distance": distance}
         absent = ["distance"] if np.isnan(distance).all() else []
         edges.append(pd.DataFrame({"representation": representation.name, **columns}).drop(columns=absent))
-    if not edges:
-        raise NotInCohort(WITHOUT_EDGES)
     facts = FACTS | {
         "FeaturesOfAPerson": describe_combination(settings.group.representations),
         "NumberOfPeople": len(people),
@@ -93,7 +86,7 @@ def analyse_qc_fc(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     }
     if np.isnan(distance).all():
         facts["DistanceDependence"] = "Left out: the places of the parcels are not known."
-    return tabulate(facts, qcfc_summary=summary) | {
+    yield tabulate(facts, qcfc_summary=summary) | {
         "qcfc": Table(pd.concat(edges, ignore_index=True), TABLES["qcfc"], facts)
     }
 

@@ -41,7 +41,7 @@ from fcpower_bids.core.krr import Regression, kernel_ridge
 from fcpower_bids.core.nested import NestedResult
 from fcpower_bids.errors import Unfit
 from fcpower_bids.parallel import track
-from fcpower_bids.records import Cohort, Table, tabulate
+from fcpower_bids.records import Cohort, Looked, Table, tabulate
 from fcpower_bids.resources import available_bytes
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import recording_transform
@@ -91,26 +91,22 @@ FACTS = {
 }
 
 
-def prepare(cohort: Cohort, settings: Settings) -> Study:
-    """Open the study; refuses another kernel, and what allows no prediction."""
-    if settings.group.kernel != "correlation":
-        raise Unfit("The spectral controls are those of the correlation kernel; leave out --kernel.")
-    if settings.group.slow_controls and find_spec("torch") is None:
-        raise Unfit("The learned filters of slow_controls need torch: install fcpower_bids[encoder], or leave it out.")
-    return open_study(cohort, settings.changed(representations=(FC, FC_POWER)))
-
-
-def analyse_controls(cohort: Cohort, settings: Settings) -> dict[str, Table]:
+def analyse_controls(cohort: Cohort, settings: Settings) -> Looked:
     """Predict from filtered spectra, other kernels, a shared basis and features that merely identify people.
 
     Source: the paper, Table "top-k eigenvectors" and Appendix "Where the gain comes from". Raises Unfit.
     """
-    study = prepare(cohort, settings)
+    if settings.group.kernel != "correlation":
+        raise Unfit("The spectral controls are those of the correlation kernel; leave out --kernel.")
+    if settings.group.slow_controls and find_spec("torch") is None:
+        raise Unfit("The learned filters of slow_controls need torch: install fcpower_bids[encoder], or leave it out.")
+    study = open_study(cohort, settings.changed(representations=(FC, FC_POWER)))
+    yield {}
     screen, controls = Screen(study, FC_POWER), Controls(study)
     for name, make, about in track(controls.rows(), "spectral controls", settings):
         screen.add(name, make, **about)
     tables = screen.tables("spectral_controls", FACTS, question="control")
-    return tables | tabulate_matched(study, tables["spectral_controls_folds"].frame, controls.family.n_parcels)
+    yield tables | tabulate_matched(study, tables["spectral_controls_folds"].frame, controls.family.n_parcels)
 
 
 Row = tuple[str, NestedResult | Callable[[], NestedResult | Regression], dict[str, Any]]

@@ -23,7 +23,7 @@ from fcpower_bids.core.connectome import (
 from fcpower_bids.core.edges import rebuild_matrix
 from fcpower_bids.errors import Unfit
 from fcpower_bids.parallel import track
-from fcpower_bids.records import Cohort, Table
+from fcpower_bids.records import Cohort, Looked, Table
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
 
@@ -53,20 +53,16 @@ class Spectra(NamedTuple):
     tolerance: float  # share of the largest up to which an eigenvalue counts as zero
 
 
-def prepare(cohort: Cohort, settings: Settings) -> None:
-    """Refuse a cohort without scans."""
-    if not len(cohort.scans):
-        raise Unfit("There is no scan whose spectrum could be described.")
-
-
-def analyse_geometry(cohort: Cohort, settings: Settings) -> dict[str, Table]:
+def analyse_geometry(cohort: Cohort, settings: Settings) -> Looked:
     """Describe the spectra of a cohort between the identity (alpha = 0), FC^alpha and FC (alpha = 1).
 
     Source: the paper, Figures "powermap", "heat" and "geo" and the figure of the scaled eigenvectors; Appendices "The
     scaled eigenvectors before and after the transform", "The transform as a geodesic" and "as a heat kernel". Raises
     Unfit.
     """
-    prepare(cohort, settings)
+    if not len(cohort.scans):
+        raise Unfit("There is no scan whose spectrum could be described.")
+    yield {}
     alpha, people = settings.method.alpha, cohort.scans["participant_id"].astype(str)
     groups = {name: np.flatnonzero(people == name) for name in sorted(set(people))}
     connectivity = combine_scans(cohort, list(groups.values()))
@@ -92,7 +88,7 @@ def analyse_geometry(cohort: Cohort, settings: Settings) -> dict[str, Table]:
         "spectrum_sphere": tabulate_sphere(spectra, (1.0, alpha), settings.method.random_seed),
         "spectrum_matrices": tabulate_matrices(spectra, matrices, cohort.parcels),
     }
-    return {name: Table(frame, TABLES[name], facts | more) for name, (frame, more) in tables.items()}
+    yield {name: Table(frame, TABLES[name], facts | more) for name, (frame, more) in tables.items()}
 
 
 Tabulated = tuple[pd.DataFrame, dict[str, Any]]

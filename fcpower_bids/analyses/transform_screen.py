@@ -27,7 +27,7 @@ from fcpower_bids.core.kernels import FeatureSource
 from fcpower_bids.core.krr import Regression
 from fcpower_bids.core.nested import NestedResult
 from fcpower_bids.parallel import track
-from fcpower_bids.records import Cohort, Table
+from fcpower_bids.records import Cohort, Looked
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.fitted import FACTOR_ITERATIONS, N_COMPONENTS, SUBSPACES, Subspace, Tangent, Tucker
 
@@ -84,14 +84,10 @@ FACTS = {
 }
 
 
-def prepare(cohort: Cohort, settings: Settings) -> Study:
-    """Open the study; refuses what allows no prediction: columns, targets, folds."""
-    return open_study(cohort, settings.changed(representations=(FC_POWER, FC)))
-
-
-def analyse_transforms(cohort: Cohort, settings: Settings) -> dict[str, Table]:
+def analyse_transforms(cohort: Cohort, settings: Settings) -> Looked:
     """Predict from every transform on the same folds (the paper, Appendix "The transform screen"). Raises Unfit."""
-    study = prepare(cohort, settings)
+    study = open_study(cohort, settings.changed(representations=(FC_POWER, FC)))
+    yield {}
     screen, rows, fit_transforms_on = Screen(study, FC_POWER), ScreenRows(study), study.preset.fit_transforms_on
     entries = dict(SCREEN)
     if cohort.reference is not None:
@@ -106,7 +102,7 @@ def analyse_transforms(cohort: Cohort, settings: Settings) -> dict[str, Table]:
         "GroupFitTo": fit_transforms_on,
     }
     notes = {"NotesOfMethods": rows.notes} if rows.notes else {}
-    return screen.tables("transform_screen", FACTS | used | notes)
+    yield screen.tables("transform_screen", FACTS | used | notes)
 
 
 class ScreenRows:

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from fcpower_bids.analyses.qc_fc import analyse_qc_fc, edge_distances
+from fcpower_bids.analyses.catalogue import ANALYSES
+from fcpower_bids.analyses.qc_fc import edge_distances
 from fcpower_bids.core.connectome import eigendecompose, power_weights, spectral_map
 from fcpower_bids.core.edges import rebuild_matrix
 from fcpower_bids.core.folds import Fold
@@ -32,7 +33,7 @@ def test_every_edge_is_what_scipy_finds_for_fc_and_for_its_power_and_distance_is
     rows = [(f"sub-{row // 2:02d}", f"ses-{row % 2}", 120.0, motion, 1) for row, motion in enumerate(fd)]
     places = np.random.default_rng(2).uniform(-70, 70, (PARCELS, 3))
     cohort = cohort_of(edges, rows, pd.DataFrame(), centroids=places)
-    tables = analyse_qc_fc(cohort, SETTINGS)
+    tables = ANALYSES["qc_fc"](cohort, SETTINGS)
     table = tables["qcfc"].frame
     people = sorted(set(cohort.scans["participant_id"]))
     motion = cohort.scans.groupby("participant_id")["mean_fd"].mean()[people].to_numpy()

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from fcpower_bids.analyses.catalogue import ANALYSES
-from fcpower_bids.analyses.spectrum_geometry import analyse_geometry
 from fcpower_bids.analyses.study import open_study
 from fcpower_bids.analyses.transform_screen import GROUP_FIT, SCREEN, ScreenRows
 from fcpower_bids.core.edges import rebuild_matrix
@@ -22,7 +21,7 @@ def cohort():
 
 @pytest.fixture(scope="module")
 def tables(cohort):
-    return analyse_geometry(cohort, choose(alpha=0.35))
+    return ANALYSES["spectrum_geometry"](cohort, choose(alpha=0.35))
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +100,7 @@ def test_what_is_drawn_are_directions_that_stay_and_matrices_from_the_identity_t
 
 def test_rank_deficient_scans_have_no_distances_but_everything_else():
     cohort = demo_cohort(n_people=4, n_volumes=30)
-    tables = analyse_geometry(cohort, choose())
+    tables = ANALYSES["spectrum_geometry"](cohort, choose())
     frame = tables["spectrum_path"].frame
     assert sorted(frame["participant_id"].unique()) == [f"sub-0{i}" for i in range(4)]
     assert frame[["from_identity", "to_fc", "first_to_last"]].isna().all(axis=None)
