@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +26,7 @@ from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailabl
 from fcpower_bids.encoders.embedding import Read, positions_of, ready
 from fcpower_bids.encoders.fbert import count_parameters
 from fcpower_bids.errors import RecordingError, UsageError
+from fcpower_bids.schema import EXACT
 from fcpower_bids.store import digest_of
 
 logger = logging.getLogger(__name__)
@@ -63,9 +65,10 @@ class ParcelOrder:
         where = positions_of(names)
         best = max(self.spellings, key=lambda spelling: sum(name in where for name in spelling))
         missing = [name for name in best if name not in where]
-        # All names of Schaefer 100 are names of other parcels in Schaefer 400: more of a kind is another resolution.
-        kinds = {name.split("_")[0] for name in best if re.match(r"\d+Networks_", name)}
-        others = [name for name in names if name.split("_")[0] in kinds and name not in set(best)]
+        # All names of Schaefer 100 are names of other parcels in Schaefer 400, and those of 424 parcels without names
+        # are among those of 500: more of a kind is another atlas.
+        kinds = {match[0] for name in best if (match := KIND.match(name))}
+        others = [name for name in names if (match := KIND.match(name)) and match[0] in kinds and name not in best]
         if not missing and not others:
             return np.array([where[name] for name in best])
         wrong = missing or others
@@ -76,12 +79,19 @@ class ParcelOrder:
         )
 
 
+KIND = re.compile(r"\d+Networks(?=_)|parcel(?=\d+$)|(?=\d+$)")
+"""What begins the names of one kind: of Schaefer's parcels, and of those without names."""
+
+
 @cache
 def parcel_order(atlas: str) -> ParcelOrder:
     """Return the order of a known atlas. Raises UsageError."""
     if atlas in ("Schaefer450", "Schaefer450x17"):
         first, second = parcel_order("TianS3"), parcel_order(atlas.replace("450", "400"))
         return ParcelOrder(atlas, tuple((*first.names, *names) for names in second.spellings))
+    if atlas == "A424":
+        forms = ("parcel{:03d}", "parcel{:04d}", "{}")
+        return ParcelOrder(atlas, tuple(tuple(map(form.format, range(1, 425))) for form in forms))
     if atlas == "Buckner7":
         return ParcelOrder(atlas, (BUCKNER,))
     if atlas == "TianS3":
@@ -93,18 +103,6 @@ def parcel_order(atlas: str) -> ParcelOrder:
     spelled = ("name7", "name7_before", "name17", "name17_before")
     columns = sorted((column for column in spelled if column in rows[0]), key=lambda c: index[5:] not in c)
     return ParcelOrder(atlas, tuple(tuple(row[column] for row in rows) for column in columns))
-
-
-def match_labels(names: Sequence[str], n_labels: int = 424) -> Columns:
-    """Position in `names` of the parcels that are named by their label 1 ... n_labels, as ``parcel001``."""
-    matches = [re.fullmatch(r"[A-Za-z]\w*?_?0*([1-9]\d*)|0*([1-9]\d*)", name) for name in names]
-    labels: Mapping[int, int] = {int(match[1] or match[2]): i for i, match in enumerate(matches) if match}
-    if len(names) != n_labels or set(labels) != set(range(1, n_labels + 1)):
-        raise RecordingError(
-            f"The {len(names)} parcels of the recording are not the labels 1 to {n_labels} (as parcel001); "
-            f"give the image of the atlas A{n_labels} without a table of names."
-        )
-    return np.array([labels[label] for label in range(1, n_labels + 1)])
 
 
 def _rows(table: str) -> list[dict[str, str]]:
@@ -341,17 +339,25 @@ def fill(
     return model.eval().requires_grad_(False)
 
 
-def read_number_table(path: Path, rows: int, columns: int, labelled: bool = False) -> Tensor:
-    """Read a CSV of numbers of known size, as the position tables of the models. Raises CheckpointError."""
+def read_number_table(
+    path: Path, rows: int, columns: int | list[str], numbered: bool = False, **how: Any
+) -> FloatArray:
+    """Read numbers of known size, or columns by their names, by `pandas.read_csv`. Raises CheckpointError.
+
+    `numbered`: the first column holds 1, 2, ...
+    """
     try:
-        text = [line.split(",") for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
-        cells = [line[1:] for line in text[1:]] if labelled else text
-        table = torch.from_numpy(np.array(cells, dtype=np.float32))
-        if tuple(table.shape) != (rows, columns) or not bool(table.isfinite().all()):
+        frame = pd.read_csv(path, **{"header": None, "encoding": "utf-8-sig", **EXACT, **how})
+        if isinstance(columns, list):
+            frame, columns = frame[columns], len(columns)
+        table = frame.to_numpy(float)
+        if table.shape != (rows, columns) or not np.isfinite(table).all():
             raise ValueError(f"{' by '.join(map(str, table.shape))}, not {rows} by {columns} finite numbers")
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} is not the table of numbers that comes with the model: {error}.") from None
-    return table
+        if numbered and not np.array_equal(table[:, 0], np.arange(1, rows + 1)):
+            raise ValueError(f"its first column is not 1 to {rows}")
+    except (OSError, ValueError, KeyError) as error:
+        raise CheckpointError(f"{path} is not the table of numbers that the model needs: {error}.") from None
+    return np.asarray(table)
 
 
 # --- Series and layers ----------------------------------------------------------------------------------------------

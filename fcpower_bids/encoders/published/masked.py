@@ -7,13 +7,12 @@ over the rows of a correlation matrix; 100 rows of 8 numbers come out.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
@@ -25,11 +24,10 @@ from fcpower_bids.encoders.checkpoints import CheckpointError, read_fields
 from fcpower_bids.encoders.embedding import Read
 from fcpower_bids.encoders.published.adapters import (
     Block,
-    Columns,
     PublishedEncoder,
     as_tensor,
     fill,
-    match_labels,
+    read_number_table,
     z_scored,
 )
 
@@ -37,7 +35,6 @@ from fcpower_bids.encoders.published.adapters import (
 
 
 N_PARCELS, FRAMES = 424, 200
-LABELS = tuple(str(label) for label in range(1, N_PARCELS + 1))
 LARGEST = 5.6430855
 """Largest scaled value of the authors' training data, which they divide by."""
 PADDING = -1.0
@@ -100,27 +97,6 @@ def published_keys(key: str) -> tuple[str, ...]:
     return (f"vit.{key.replace('norm.', 'layernorm.')}" if key.startswith("norm.") else f"vit.embeddings.{key}",)
 
 
-class CohortStatistics(NamedTuple):
-    """Of each parcel over the training recordings, never over one."""
-
-    median: FloatArray  # (424,), by label
-    iqr: FloatArray  # the same
-
-
-def read_statistics(path: Path) -> CohortStatistics:
-    """Read a table with a row per parcel: name, median, iqr. Raises CheckpointError."""
-    try:
-        table = pd.read_csv(path, sep="\t", dtype=str).set_index("name")
-        median, iqr = table.loc[list(LABELS), ["median", "iqr"]].to_numpy(float).T
-        if not (np.isfinite(median).all() and np.isfinite(iqr).all() and (iqr > 0).all()):
-            raise ValueError("a value is not finite, or an iqr not positive")
-    except (OSError, ValueError, KeyError) as error:
-        raise CheckpointError(
-            f"{path} is not a table with name, median and iqr of every parcel ({error}); write it again."
-        ) from None
-    return CohortStatistics(median, iqr)
-
-
 @dataclass(frozen=True)
 class BrainLMEncoder(PublishedEncoder):
     """BrainLM with the rows of its image in the order of their coordinates, back to front."""
@@ -136,44 +112,35 @@ class BrainLMEncoder(PublishedEncoder):
 
     rows: NDArray[np.intp] | None = None  # (424,): label order to image order; ties keep the order of the labels
     side: int = 432  # of the padded image
-    statistics: CohortStatistics | None = None
+    median: FloatArray | None = None  # (424,), by label, over the training recordings, never over one
+    iqr: FloatArray | None = None  # the same
 
     def provenance(self, read: Read = "sequence") -> dict[str, Any]:
         """Identity of the embeddings, for the sidecar."""
         return super().provenance(read) | {"statistics": "read from the auxiliary files"}
-
-    def columns(self, parcel_names: Sequence[str]) -> Columns:
-        """Find the 424 parcels by their label in the atlas image."""
-        return match_labels(parcel_names, N_PARCELS)
 
     @classmethod
     def make(cls, path: Path, aux: Mapping[str, Path], size: BrainLMSize) -> BrainLMEncoder:
         """Make BrainLM from a Hugging Face folder or its weights file."""
         check_config(path.parent / "config.json", size)
         model = fill(lambda: BrainLM(size), path, published=published_keys, unused=("decoder.",))
-        rows, statistics = image_rows(aux[COORDINATES]), read_statistics(aux[STATISTICS])
-        return cls(model, rows=rows, side=size.side, statistics=statistics)
+        places = read_number_table(aux[COORDINATES], N_PARCELS, 4, numbered=True, sep=r"\s+")
+        columns = ["name", "median", "iqr"]
+        statistics = read_number_table(aux[STATISTICS], N_PARCELS, columns, numbered=True, sep="\t", header=0)
+        _, median, iqr = statistics.T
+        if not (iqr > 0).all():
+            raise CheckpointError(f"{aux[STATISTICS]} has an iqr that is not positive; write it again.")
+        rows = np.argsort(places[:, 2], kind="stable")
+        return cls(model, rows=rows, side=size.side, median=median, iqr=iqr)
 
     def prepare(self, series: FloatArray, repetition_time: float) -> Tensor:
         """Centre, scale by the cohort, resample, cut, sort, pad: images (n, 3, side, side)."""
-        assert self.statistics is not None
-        scaled = (series - series.mean(axis=0) - self.statistics.median) / self.statistics.iqr / LARGEST
+        scaled = (series - series.mean(axis=0) - self.median) / self.iqr / LARGEST
         windows = self.windows(self.resampled(scaled, repetition_time), FRAMES)
         images = as_tensor(windows[:, :, self.rows].transpose(0, 2, 1))
         above, left = (self.side - N_PARCELS) // 2, (self.side - FRAMES) // 2
         padded = F.pad(images, (left, left, above, above), value=PADDING)
         return padded[:, None].expand(-1, 3, -1, -1)
-
-
-def image_rows(path: Path) -> NDArray[np.intp]:
-    """Read the coordinates (index, x, y, z) and return the stable order of ascending y. Raises CheckpointError."""
-    try:
-        table = np.loadtxt(path, dtype=np.float32, ndmin=2)
-        if table.shape != (N_PARCELS, 4) or not np.array_equal(table[:, 0], np.arange(1, N_PARCELS + 1)):
-            raise ValueError(f"it must be {N_PARCELS} rows of index, x, y, z")
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} is not that of the model ({error}); download it again.") from None
-    return np.argsort(table[:, 2], kind="stable")
 
 
 def check_config(config: Path, size: BrainLMSize) -> None:

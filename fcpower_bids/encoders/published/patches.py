@@ -116,7 +116,7 @@ class BrainJEPAEncoder(PublishedEncoder):
     @classmethod
     def make(cls, path: Path, aux: Mapping[str, Path], size: BrainJEPASize) -> BrainJEPAEncoder:
         """Make the target encoder of a checkpoint."""
-        tables = {JEPA_PROJECTION: read_number_table(aux[JEPA_GRADIENTS], size.parcels, size.gradients)}
+        tables = {JEPA_PROJECTION: as_tensor(read_number_table(aux[JEPA_GRADIENTS], size.parcels, size.gradients))}
         model = fill(lambda: PatchModel(size, tables, True), path, "target_encoder", published=renamed(JEPA_KEYS))
         return cls(model)
 
@@ -162,8 +162,10 @@ class HarmonixEncoder(PublishedEncoder):
     def make(cls, path: Path, aux: Mapping[str, Path], size: HarmonixSize) -> HarmonixEncoder:
         """Make the averaged encoder of a checkpoint."""
         tables = {
-            "grad_proj": read_number_table(aux[GRADIENTS], size.parcels, size.gradients),
-            "geo_harm_proj": read_number_table(aux[EIGENMODES], size.parcels, size.eigenmodes, labelled=True),
+            "grad_proj": as_tensor(read_number_table(aux[GRADIENTS], size.parcels, size.gradients)),
+            "geo_harm_proj": as_tensor(
+                read_number_table(aux[EIGENMODES], size.parcels, size.eigenmodes, header=0, index_col=0)
+            ),
         }
         # Fixed time codes, which are computed here, and what only the decoder of pretraining uses.
         unused = ("pos_embed.emb_h_encoder", "pos_embed.emb_h_decoder", "pos_embed.decoder_pos_embed_proj.")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fcpower_bids.encoders import ENCODERS, FURTHER, PUBLISHED, load_encoder
 from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable
 from fcpower_bids.encoders.fbert import count_parameters
-from fcpower_bids.encoders.published.adapters import match_labels, parcel_order, read_state, resample
+from fcpower_bids.encoders.published.adapters import parcel_order, read_state, resample
 from fcpower_bids.encoders.published.masked import BrainMass, BrainMassEncoder, BrainMassSize, shrunk_correlation
 from fcpower_bids.errors import RecordingError, UsageError
 from tests.encoders.published.references import (
@@ -181,14 +181,13 @@ def test_names_of_another_resolution_are_not_taken_for_those_of_this_one():
     assert len(small.match([*small.names, "HIP-head-m-rh"])) == 100
 
 
-def test_labels_are_read_from_names():
-    names = [f"parcel{label:03d}" for label in (3, 1, 2)]
-    np.testing.assert_array_equal(match_labels(names, 3), [1, 2, 0])
-    np.testing.assert_array_equal(match_labels(["2", "1", "3"], 3), [1, 0, 2])
-    np.testing.assert_array_equal(match_labels(["A424_12", *[f"A424_{i}" for i in range(1, 12)]], 12)[[11, 0]], [0, 1])
-    for wrong in (["parcel1", "parcel2"], ["parcel1", "parcel2", "parcel4"], ["a", "b", "c"], ["p1", "q1", "p2"]):
-        with pytest.raises(RecordingError, match="not the labels 1 to 3"):
-            match_labels(wrong, 3)
+@pytest.mark.parametrize("form", ["parcel{:03d}", "parcel{:04d}", "{}"])
+def test_parcels_without_names_are_those_of_the_one_atlas_that_has_so_many(form):
+    names = [form.format(label) for label in range(500, 0, -1)]
+    np.testing.assert_array_equal(parcel_order("A424").match(names[-424:]), np.arange(424)[::-1])
+    for wrong in (names, names[-425:], names[-423:]):
+        with pytest.raises(RecordingError, match="use --atlas A424"):
+            parcel_order("A424").match(wrong)
 
 
 @settings(deadline=None, derandomize=True, max_examples=30)
