@@ -68,10 +68,7 @@ class Question:
 
 
 def prepare(cohort: Cohort, settings: Settings) -> tuple[tuple[str, ...], Exchange, list[Question], list[str]]:
-    """Representations of edges, the people and their blocks, the model of every target, and why others have none.
-
-    Refuses embeddings alone, and a cohort all of whose targets no edge can go with, or whose blocks allow no exchange.
-    """
+    """Representations of edges, people and blocks, the model of every target, why others have none. Raises Unfit."""
     names = tuple(name for name in expand_names(cohort, settings) if not encoder_of(name))
     if FC in names:  # a single edge of FC^alpha has no meaning of its own
         names = tuple(name for name in names if name != FC_POWER)

@@ -124,10 +124,7 @@ def long_enough(cohort: Cohort, minutes: float) -> NDArray[np.intp]:
 def shorten_scans(
     cohort: Cohort, minutes: Sequence[float], settings: Settings, notes: list[str]
 ) -> Iterator[ScanLength]:
-    """Yield the scans that have a length at every length, then all at full length; each series is read once.
-
-    `notes` say what is left out.
-    """
+    """Yield the scans of each length, then all at full length, series read once; `notes` say what is left out."""
     names = expand_names(cohort, settings)
     labels = [name.partition(":")[2] for name in names if name.startswith(EMBEDDING + ":")]
     parts = [first_minutes(length) for length in minutes]

@@ -215,10 +215,7 @@ def principal_scores(gram: FloatArray) -> FloatArray:
 
 
 def tabulate_matched(study: Study, folds: pd.DataFrame, n_parcels: int) -> dict[str, Table]:
-    """Test flattened against raw eigenvalues at equal numbers of leading eigenvectors.
-
-    Source: the paper, Table "top-k eigenvectors".
-    """
+    """Test flattened against raw eigenvalues at equal numbers of modes (the paper, Table "top-k eigenvectors")."""
     pairs = {(f"top_{number}_power", f"top_{number}_raw"): number for number in TOP_MODES if number > 1}
     pairs = {pair: number for pair, number in pairs.items() if set(pair) <= set(folds["representation"])}
     pairs[FC_POWER, FC] = n_parcels

@@ -287,11 +287,7 @@ def load_weights(
 
 
 def check_proof(folder: Path, state: Mapping[str, Tensor], stated: bool = False) -> None:
-    """Compare tensors with their checksum. Raises CheckpointError.
-
-    Without one they are taken where their facts are `stated` by others: the same tensors embed otherwise with other
-    heads or norms.
-    """
+    """Compare tensors with their checksum, which may lack where their facts are `stated`. Raises CheckpointError."""
     proof = load_json(folder / "config.json").get(PROOF)
     if proof is None:
         if not stated:

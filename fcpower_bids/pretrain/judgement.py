@@ -145,10 +145,7 @@ def choose_checkpoint(scores: ArrayLike, together: ArrayLike, errors: ArrayLike 
 
 
 def divide(corpus: Corpus, config: PretrainConfig) -> tuple[NDArray[np.intp], HeldOut]:
-    """The recordings that train, and those of the families that are held out, as far as they have a window.
-
-    One scan under two names of which one trains and the other judges is refused. Raises DatasetError.
-    """
+    """The recordings that train, and those of held-out families, as far as they have a window. Raises DatasetError."""
     places = corpus.places(config.window)
     roles = split_families(corpus.families, config.held_out, config.seed)
     rows = np.flatnonzero((roles == TRAIN) & (places > 0))
