@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from functools import lru_cache, partial
 from importlib import import_module
 from itertools import islice
-from multiprocessing import active_children, forkserver, get_context, parent_process, set_forkserver_preload
+from multiprocessing import active_children, forkserver, get_context, set_forkserver_preload
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -123,7 +123,7 @@ def _by_processes(
     from joblib import Parallel, delayed  # takes a fifth of a second
 
     while done < len(items):
-        work = Parallel(number, backend="loky", return_as="generator", temp_folder=folder)
+        work = Parallel(number, backend="loky", return_as="generator", temp_folder=folder, initializer=begin_worker)
         try:
             for result in work(delayed(call_alone)(function, item) for item in items[done:]):
                 done, attempts = done + 1, 0
@@ -258,10 +258,12 @@ def begin_worker() -> None:
     sys.path[:] = [place for place in sys.path if place]
     gc.freeze()
 
+    waiting = os.getppid()
+
     def end_with_parent() -> None:
-        if (parent := parent_process()) is not None:
-            parent.join()
-            os._exit(1)
+        while os.getppid() == waiting:
+            time.sleep(0.5)
+        os._exit(1)
 
     Thread(target=end_with_parent, daemon=True).start()
 

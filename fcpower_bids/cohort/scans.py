@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from joblib import Parallel, cpu_count, delayed
 from numpy.typing import NDArray
 
 from fcpower_bids.cohort.inclusion import EMBEDDING, NO_SESSION, RECORDING, Connectome, Exclusion, Run, name_some
@@ -38,14 +37,12 @@ from fcpower_bids.outputs.tables import (
     series_file,
 )
 from fcpower_bids.outputs.tables import read_series as read_whole
-from fcpower_bids.parallel import track
+from fcpower_bids.parallel import map_tasks, track
 from fcpower_bids.records import PLACE
 from fcpower_bids.resources import given_bytes, machine_bytes
 from fcpower_bids.schema import TABLES, table_fault
 from fcpower_bids.settings import Settings
 
-WORTH_PROCESSES = 100
-"""Files to parse from which on starting other processes pays."""
 MOST_LACKING = 0.5
 """Share of the parcels of all that a connectome must have to be of the same parcellation."""
 MOST_OTHERS = 0.25
@@ -84,9 +81,7 @@ def read_edges(paths: Sequence[Path], settings: Settings) -> Edges:
             "(--mem-mb, or another machine), or choose an atlas of fewer parcels."
         )
     array, missing = np.empty(shape), np.zeros((len(paths), len(parcels)), dtype=bool)
-    tables = sum(not path.with_suffix(".npy").is_file() for path in paths)
-    processes = 1 if tables < WORTH_PROCESSES else settings.run.nprocs or cpu_count()
-    read = Parallel(n_jobs=processes, return_as="generator", pre_dispatch="2*n_jobs")(map(delayed(_try_read), paths))
+    read = map_tasks(_try_read, paths)
     for path, row in zip(paths, track(read, "connectomes", settings, len(paths)), strict=True):
         if isinstance(row, str) or path in others:
             unreadable[path] = row if isinstance(row, str) else others[path]

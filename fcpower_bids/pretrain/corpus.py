@@ -12,12 +12,10 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +43,7 @@ from fcpower_bids.core.edges import edge_count, vectorise_edges
 from fcpower_bids.core.kernels import normalise_rows
 from fcpower_bids.encoders.checkpoints import digest_facts, resolved
 from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, FcPowerError
-from fcpower_bids.parallel import begin_worker
+from fcpower_bids.parallel import map_tasks
 from fcpower_bids.store import atomic, digest_of, flush_file, load_json
 
 Indices = NDArray[np.intp]
@@ -133,23 +131,17 @@ def teacher_vector_and_rank(series: ArrayLike, alpha: float) -> tuple[FloatArray
     return normalise_rows(vector[None])[0], rank(eigenvalues)
 
 
-def teacher_kernel(vectors: Path, rows: Indices, size: int = 1024, n_processes: int = 1) -> NDArray[np.float32]:
+def teacher_kernel(vectors: Path, rows: Indices, size: int = 1024) -> NDArray[np.float32]:
     """K = Z Z' (n, n) of some rows (n,) of a file of vectors, products in double precision.
 
     A process has two blocks of `size` vectors in memory at a time.
     """
     n = len(rows)
     K, starts = np.empty((n, n), np.float32), range(0, n, size)
-    n_processes = min(n_processes, len(starts))
-    with ExitStack() as opened:
-        each: Callable[..., Iterable[NDArray[np.float32]]] = map
-        if n_processes > 1:
-            pool = ProcessPoolExecutor(n_processes, get_context("forkserver"), initializer=begin_worker)
-            each = opened.enter_context(pool).map
-        parts = each(partial(_kernel_rows, vectors, rows, size), starts)
-        for start, part in zip(starts, tqdm(parts, "teacher kernel", len(starts), disable=None, delay=3), strict=True):
-            K[start : start + size, start:] = part
-            K[start:, start : start + size] = part.T
+    parts = map_tasks(partial(_kernel_rows, vectors, rows, size), starts)
+    for start, part in zip(starts, tqdm(parts, "teacher kernel", len(starts), disable=None, delay=3), strict=True):
+        K[start : start + size, start:] = part
+        K[start:, start : start + size] = part.T
     np.fill_diagonal(K, 1.0)
     return K
 
@@ -165,9 +157,9 @@ def _kernel_rows(vectors: Path, rows: Indices, size: int, start: int) -> NDArray
     return np.hstack([part.astype(np.float32) for part in parts])
 
 
-def write_kernel(path: Path, corpus_sha256: str, vectors: Path, rows: Indices, n_processes: int = 1) -> None:
+def write_kernel(path: Path, corpus_sha256: str, vectors: Path, rows: Indices) -> None:
     """Compute and store the kernel of some rows of a file of vectors. Raises FcPowerError."""
-    kernel = teacher_kernel(vectors, rows, n_processes=n_processes)
+    kernel = teacher_kernel(vectors, rows)
     with atomic(path) as part:
         save_file({"kernel": kernel}, part, {"corpus_sha256": corpus_sha256})
         with safe_open(part, "np") as file:
@@ -316,7 +308,7 @@ def is_public(folder: Path) -> bool:
     return (folder / WINDOWS).is_file()
 
 
-def prepare_corpus(folder: Path, output: Path, n_processes: int = 1) -> None:
+def prepare_corpus(folder: Path, output: Path) -> None:
     """Check a corpus in the public layout, and compute its teacher kernel once; nothing to do for a pack."""
     if not is_public(folder):
         return
@@ -326,7 +318,7 @@ def prepare_corpus(folder: Path, output: Path, n_processes: int = 1) -> None:
         return
     try:
         arrays.prove()
-        write_kernel(output / KERNEL, digest, folder / TEACHERS, np.arange(len(arrays.teachers)), n_processes)
+        write_kernel(output / KERNEL, digest, folder / TEACHERS, np.arange(len(arrays.teachers)))
     except ValueError as error:
         raise DatasetError(
             f"{folder / TEACHERS} has a vector that lacks a value, or has but one; download the corpus again."

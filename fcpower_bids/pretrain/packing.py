@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +19,7 @@ from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.connectome import ParcelError, standardise
 from fcpower_bids.encoders.checkpoints import digest_facts
 from fcpower_bids.errors import DatasetError, RecordingError, Unfit, UsageError
-from fcpower_bids.parallel import begin_worker
+from fcpower_bids.parallel import map_tasks
 from fcpower_bids.pretrain import corpus as stored
 from fcpower_bids.pretrain.corpus import (
     DIGESTS,
@@ -45,8 +43,6 @@ WAITING = 1 << 26
 """Bytes of series and vectors from which they are written: a killed run does that much again."""
 Arrays = tuple[NDArray[np.float16], NDArray[np.float32]]
 """Z-scored series (T, P) and teacher vector (P (P - 1) / 2,) of a recording."""
-AHEAD = 4
-"""Recordings per process that may wait for the one before them: bounds memory."""
 
 
 class Prepared(NamedTuple):
@@ -58,7 +54,7 @@ class Prepared(NamedTuple):
     arrays: Arrays | None = None  # None where its content is known
 
 
-def prepare(source: Source, alpha: float, known: str | None = None) -> Prepared:
+def prepare(source: Source, alpha: float, known: Mapping[str, str]) -> Prepared:
     """Read, standardise and decompose one recording, unless its content is known. Raises RecordingError."""
     metadata, load = source
     if metadata.get("problem"):
@@ -69,7 +65,7 @@ def prepare(source: Source, alpha: float, known: str | None = None) -> Prepared:
     time = float(metadata["repetition_time"])
     digest = hashlib.sha256(np.ascontiguousarray(series, np.float64).tobytes())
     digest.update(json.dumps([metadata["id"], time]).encode())
-    if (sha256 := digest.hexdigest()) == known:
+    if (sha256 := digest.hexdigest()) == known.get(metadata["id"]):
         return Prepared(metadata)
     try:
         z = standardise(series).astype(np.float16)
@@ -84,30 +80,12 @@ def prepare(source: Source, alpha: float, known: str | None = None) -> Prepared:
     return Prepared(metadata, row=row, arrays=arrays)
 
 
-def prepare_all(
-    sources: Iterable[Source], alpha: float, known: Mapping[str, str], n_processes: int
-) -> Iterator[Prepared]:
-    """Prepare recordings in processes of their own; they come back in their order."""
-    if n_processes == 1:
-        yield from (prepare(source, alpha, known.get(source[0]["id"])) for source in sources)
-        return
-    with ProcessPoolExecutor(n_processes, get_context("forkserver"), initializer=begin_worker) as pool:
-        waiting: deque[Future[Prepared]] = deque()
-        for source in sources:
-            waiting.append(pool.submit(prepare, source, alpha, known.get(source[0]["id"])))
-            if len(waiting) > AHEAD * n_processes:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-
-
 def pack_corpus(
     recordings: Iterable[Source],
     folder: Path,
     alpha: float = ALPHA_STAR,
     *,
     atlas: str = "n/a",
-    n_processes: int = 1,
     there: Collection[str] = (),
 ) -> pd.DataFrame:
     """Add recordings to a corpus pack; what is already in it (by content) is passed over.
@@ -122,12 +100,12 @@ def pack_corpus(
     if there:
         pack.forget(sources, there)
     known = {name: row["sha256"] for name, row in pack.rows.items()}
-    with tqdm(disable=None, desc="packing", unit="recording") as bar:
-        for prepared in prepare_all(pack.fresh(sources), alpha, known, n_processes):
-            pack.add(prepared)
-            bar.update()
+    fresh = list(pack.fresh(sources))
+    prepared = map_tasks(partial(prepare, alpha=alpha, known=known), fresh)
+    for recording in tqdm(prepared, "packing", len(fresh), disable=None, unit="recording"):
+        pack.add(recording)
     pack.flush()
-    return pack.finish(n_processes)
+    return pack.finish()
 
 
 class _Pack:
@@ -265,7 +243,7 @@ class _Pack:
         write_text(self.folder / TABLE, table.to_csv(sep="\t", index=False, lineterminator="\n"))
         return table
 
-    def finish(self, n_processes: int) -> pd.DataFrame:
+    def finish(self) -> pd.DataFrame:
         """Write kernel, table and ``pack.json`` with the digest that says that it is complete. Raises DatasetError."""
         if self.rows or self.excluded:
             excluded = pd.DataFrame(self.excluded, columns=["id", "reason"])
@@ -285,7 +263,7 @@ class _Pack:
             kernel = self.known["files"][KERNEL]  # not that of the file now, so that a change is found later
         else:
             rows = table["position"].to_numpy(dtype=np.intp)
-            stored.write_kernel(path, sha256, self.folder / VECTORS, rows, n_processes)
+            stored.write_kernel(path, sha256, self.folder / VECTORS, rows)
             kernel = digest_of(path)
         files = {KERNEL: kernel, TABLE: digest_of(self.folder / TABLE)}
         self._write_facts({**self.facts, "sha256": sha256, "files": files})

@@ -76,15 +76,14 @@ def train(
     stop_step: int | None = None,
     probe: ExternalCohort | None = None,
     tell: Callable[[str], None] = logger.info,
-    n_processes: int = 1,
     note: Callable[[], object] = lambda: None,
 ) -> dict[str, Any]:
     """Train F-BERT on a corpus, or go on with an interrupted run in `output`: the share of one process.
 
-    `tell` is given what the first process has to say of the length of the run. `n_processes` share the kernel of the
-    teacher, where it is not there yet. `note` is called by the first process when no choice is refused any more.
+    `tell` is given what the first process has to say of the length of the run. `note` is called by the first process
+    when no choice is refused any more.
     """
-    processes.first_only(lambda: prepare_corpus(corpus, output, n_processes))
+    processes.first_only(lambda: prepare_corpus(corpus, output))
     opened = open_corpus(corpus, output, processes.fabric.device)
     if config.minutes:
         config = _follow_minutes(processes, opened, output, config)

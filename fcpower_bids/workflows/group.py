@@ -48,7 +48,6 @@ from fcpower_bids.outputs.status import (
 )
 from fcpower_bids.parallel import executing, say
 from fcpower_bids.records import SITE, Cohort, Table, join
-from fcpower_bids.resources import memory_limit
 from fcpower_bids.settings import Method, Settings
 from fcpower_bids.settings.options import PERMUTE
 from fcpower_bids.store import LOCKS, lock, sweep, sweep_shared, write_shared
@@ -72,7 +71,7 @@ def run_group(settings: Settings) -> int:
             embed_stored(settings)
         except Incomplete as error:  # the others have their embedding
             attempts.fail("embedding", str(error), error)
-        with memory_limit(settings.run.mem_mb):
+        with executing(settings.run, shared):
             cohort, by_atlas = open_cohorts(settings)
         _describe_cohort(cohort, settings)
         with ExitStack() as held, executing(settings.run, shared):

@@ -35,8 +35,7 @@ from fcpower_bids.inputs.roots import (
 )
 from fcpower_bids.outputs.dataset import TIMESERIES, parse_name, path_of
 from fcpower_bids.outputs.tables import column_names, read_json, read_series, series_file
-from fcpower_bids.parallel import processes as processes_of
-from fcpower_bids.parallel import say
+from fcpower_bids.parallel import executing, say
 from fcpower_bids.settings import Method, Settings, options
 from fcpower_bids.store import LOCKS, lock, sweep_shared, write_shared
 
@@ -96,10 +95,10 @@ def _pretrain(settings: Settings, processes: Any) -> int:
         )
     probe = cohorts[0] if cohorts else None
     tell = partial(say, settings=settings)
-    folder, at_once = settings.output_dir / "encoder", processes_of(settings)
+    folder = settings.output_dir / "encoder"
     record = settings.output_dir / "logs" / "settings_pretrain.toml"
     note = partial(write_shared, settings.output_dir, record, settings.as_toml())
-    result = train(processes, corpus, folder, config, probe=probe, tell=tell, n_processes=at_once, note=note)
+    result = train(processes, corpus, folder, config, probe=probe, tell=tell, note=note)
     processes.first_only(partial(_tell, settings, result))
     if not result["proven"] and processes.fabric.is_global_zero:  # the others have done their share
         raise Unproven(f"{result['verdict']} {REMEDY}")
@@ -190,13 +189,15 @@ def _corpus_folder(settings: Settings) -> Path:
 def _ready_corpus(settings: Settings) -> Path:
     """Return the folder of the corpus to train on."""
     from fcpower_bids.encoders.checkpoints import fetch
-    from fcpower_bids.pretrain.corpus import FILES
+    from fcpower_bids.pretrain.corpus import FILES, prepare_corpus
 
     corpus = _corpus_folder(settings)
     if not _is_whole(corpus, settings):
         _pack(settings, corpus)
     elif settings.pretraining.corpus == CORPUS_ID:
-        return fetch(CORPUS_ID, "dataset", list(FILES))  # 26 GB, or found in the cache of the hub
+        corpus = fetch(CORPUS_ID, "dataset", list(FILES))  # 26 GB, or found in the cache of the hub
+    with executing(settings.run, settings.work / "shared"):
+        prepare_corpus(corpus, settings.output_dir / "encoder")
     return corpus
 
 
@@ -261,17 +262,12 @@ def _pack(settings: Settings, corpus: Path) -> Any:
         raise DatasetError(f"{settings.output_dir} has no series of sub-{absent[0]}: {label_remedy(absent[0], there)}")
     listed = {facts["id"] for facts, _ in sources}
     sources = [source for source in sources if not chosen or source[0]["subject"] in chosen]
-    how: dict[str, Any] = {
-        "atlas": atlas,
-        "n_processes": processes_of(settings),
-        "there": listed,
-    }
     # other output folders may be packed into it at the same time
-    with ExitStack() as held:
+    with ExitStack() as held, executing(settings.run, settings.work / "shared"):
         if not held.enter_context(lock(corpus / "lock", wait=False)):
             say(f"Another run packs into {corpus}; it is waited for.", settings)
             held.enter_context(lock(corpus / "lock"))
-        table = pack_corpus(sources, corpus, settings.method.alpha, **how)
+        table = pack_corpus(sources, corpus, settings.method.alpha, atlas=atlas, there=listed)
     others = sorted(set(table["subject"][table["dataset"] == dataset]) - chosen)
     if chosen and others:
         raise DatasetError(

@@ -7,7 +7,9 @@ import time
 from functools import partial
 from pathlib import Path
 
+from fcpower_bids import parallel
 from fcpower_bids.pretrain.packing import pack_corpus
+from fcpower_bids.settings import Run
 
 
 def wait_long(folder: Path) -> None:
@@ -18,4 +20,6 @@ def wait_long(folder: Path) -> None:
 
 def pack_slowly(folder: Path, recordings: list[dict]) -> None:
     """Pack series that never come, in two processes."""
-    pack_corpus([(facts, partial(wait_long, folder)) for facts in recordings], folder / "corpus", n_processes=2)
+    parallel.WORTH = 0  # no recording is tried here first
+    with parallel.executing(Run(nprocs=2)):
+        pack_corpus([(facts, partial(wait_long, folder)) for facts in recordings], folder / "corpus")
