@@ -15,11 +15,10 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from fcpower_bids.analyses import analyses_to_run
 from fcpower_bids.cli.parser import Parser, parse_settings
 from fcpower_bids.errors import FcPowerError, UsageError
 from fcpower_bids.resources import unsearched
-from fcpower_bids.settings import Settings, describe_unread
+from fcpower_bids.settings import Settings
 from fcpower_bids.store import explain_refusal, may_write, refuse_links
 
 INTERRUPTED, UNREAD = 130, 141
@@ -41,10 +40,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             settings = parse_settings(argv)
             refuse_links(settings.output_dir)
             _limit_threads(settings.run.omp_nthreads)
-            from fcpower_bids.parallel import say  # the commands have no need of it
-
-            for line in describe_unread(settings, analyses_to_run(settings)):
-                say(line, settings)
             try:
                 code = level_of(settings)(settings)
             except SystemExit as error:

@@ -6,15 +6,15 @@ import dataclasses
 import json
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from fcpower_bids.settings.options import CLEANING as CLEANING
-from fcpower_bids.settings.options import HOLD_OUT, OTHERS, Group, Inputs, Method, Pretraining, Run, plain_value
 from fcpower_bids.settings.options import METHOD_SECTIONS as METHOD_SECTIONS
+from fcpower_bids.settings.options import Group, Inputs, Method, Pretraining, Run, plain_value
 
 SECTIONS = {
     "selection": "Which recordings",
@@ -82,7 +82,6 @@ class Option:
     text: str
     flags: tuple[str, ...]  # further spellings
     choices: tuple[str, ...] = ()  # allowed values; empty where any is
-    readers: tuple[str, ...] = ()  # analyses that it changes; none where it changes people, or what all are told
     question: bool | None = None  # whether another value makes another question; None outside of the group level
     in_file: bool = False  # set in the file of ``--config-file`` alone
 
@@ -105,51 +104,6 @@ class Option:
     def is_taken(self, level: str) -> bool:
         """Whether the command line of a level has it."""
         return not self.in_file and (self.name in TOLERATED or self.is_read(level))
-
-
-def describe_unread(settings: Settings, analyses: Sequence[str]) -> Iterator[str]:
-    """Yield a sentence for each choice that nothing reads of what is asked for: these analyses, none for the check."""
-    given = {name: option for name, option in options().items() if settings[name] != option.default}
-    flags = {name: option.flag for name, option in given.items()}
-    if "alpha_selection" in given:
-        flags["alpha_selection"] = f"--alpha {settings.group.alpha_selection}"
-    if settings.level == "group" and settings.run.reports_only:
-        about = [option for name, option in given.items() if option.section in OF_COMMAND and name != "name"]
-        if unread := [flags[option.name] for option in about if option.is_read(settings.level)]:
-            yield f"{', '.join(unread)}: not used, as --reports-only makes the page of the tables that are there."
-        return
-    if settings.level == "group":
-        models = ("prediction",) if settings.group.save_models else ()  # which are those of the prediction
-        reading = {*analyses, *models, OTHERS} if analyses else {"check"}
-        for name, option in given.items():
-            if option.readers and reading.isdisjoint(option.readers):
-                asked = " ".join(analyses or ("check",))
-                yield f"{flags[name]} is not used by --analyses {asked}, but by {', '.join(option.readers)}."
-    for name, instead in overridden(settings.as_dict()).items():
-        yield f"{flags[name]} is not used: {instead}."
-    for name, other in BELONGING.items():
-        if name in given and settings[other] is None:
-            yield f"{flags[name]} is not used: there is no --{other.replace('_', '-')}."
-    if "filter_order" in given and settings.method.band == (None, None):
-        yield f"{flags['filter_order']} is not used: there is no pass-band."
-
-
-BELONGING = {"motion_filter_order": "motion_filter_type"} | dict.fromkeys(
-    ("encoder_read", "encoder_protocol", "encoder_revision"), "encoder"
-)
-"""Options that say how another is done, by name, and the latter."""
-
-
-def overridden(chosen: Mapping[str, Any]) -> dict[str, str]:
-    """Choices that are given and not used, with what takes their place."""
-    instead = {}
-    if chosen.get("level") == "pretrain":
-        instead = {} if chosen.get("probe") else {"targets": "only people of probe are predicted, and there is none"}
-    elif brought := chosen.get("folds_file"):
-        instead = dict.fromkeys(("folds", "repeats"), f"{Path(str(brought)).name} has the folds")
-    elif chosen.get("sites") == HOLD_OUT:
-        instead = {"folds": "every site is held out in turn"}
-    return {name: words for name, words in instead.items() if chosen.get(name) not in (None, [])}
 
 
 PLACES = ("bids_dir", "output_dir", "level")
@@ -251,11 +205,7 @@ class Settings:
             name: value
             for name, value in chosen.items()
             if name in PLACES or options()[name].is_read(self.level)
-            if name not in ONCE and name not in overridden(chosen)
+            if name not in ONCE
         }
         lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in used.items()]
         return "\n".join(lines) + "\n"
-
-
-OF_COMMAND = ("selection", *METHOD_SECTIONS, "group", "pretrain")
-"""Sections of options that change the computation or its people."""

@@ -26,15 +26,6 @@ CLEANING = (
 """Choices of the cleaning, of which an output folder has one set."""
 
 
-PREDICTING = (
-    *("prediction", "alpha_selection", "transform_screen", "spectral_controls", "learning_curves"),
-    *("encoder_comparison", "parcellation_sweep"),
-)
-PERMUTING = ("prediction", "fingerprinting", "qc_fc", "edges")
-OTHERS = "every other"
-"""The reader of what all analyses read, and the check alone does not."""
-
-
 def option(section: str, default: Any, text: str, *flags: str, **about: Any) -> Any:
     """Declare one choice; `about`: what else `Option` knows of it."""
     return dataclasses.field(default=default, metadata={"section": section, "text": text, "flags": flags, **about})
@@ -46,8 +37,7 @@ asks = partial(option, "group", question=True)
 """An option of the group level that changes the question: people, target or score."""
 refines = partial(option, "group", question=False)
 """An option of the group level that changes the answer, not the question."""
-predicts = partial(refines, readers=PREDICTING)
-tunes, of_curves = partial(predicts, in_file=True), partial(refines, readers=("learning_curves",), in_file=True)
+tunes = partial(refines, in_file=True)
 in_method, in_encoder, in_pretraining = (partial(of, in_file=True) for of in (of_method, of_encoder, of_pretraining))
 
 STRATEGIES = Path(__file__).parents[1] / "data" / "strategies"
@@ -185,22 +175,19 @@ class Group:
         (),
         "columns to predict; hcp58: those of Ooi et al. 2022; NAME=COLUMN,COLUMN,...: first component; "
         "'NAME=COLUMN>=NUMBER': two classes [all numeric columns of --phenotypes]",
-        readers=(*PREDICTING, "edges", "check"),
     )
     covariates: tuple[str, ...] = asks(
         (),
         "columns regressed from the targets, and in the model of edges",
-        readers=(*PREDICTING, "edges", "qc_fc", "check"),
     )
     phenotypes: tuple[Path, ...] = refines((), "phenotype tables [participants.tsv and phenotype/*.tsv]")
-    missing_values: tuple[str, ...] = refines((), "values that mean missing: -1 or age=0", in_file=True)
+    missing_values: tuple[str, ...] = tunes((), "values that mean missing: -1 or age=0")
     family_column: str | None = asks(None, "column whose equal values never span a split")
     site_column: str | None = asks(None, "column of sites; see --sites")
     sites: str = asks(
         PERMUTE,
         "permute targets within sites, hold sites out in turn, or take them from the features (ComBat)",
         choices=(PERMUTE, HOLD_OUT, "combat"),
-        readers=(*PREDICTING, "check"),
     )
     stratify: bool = tunes(False, "spread sites and classes evenly over folds; families stay whole")
     representations: tuple[str, ...] = refines(("fc", "fc_power"), "features of people: fc fc_power embedding")
@@ -209,25 +196,21 @@ class Group:
         "analyses, 'all', or 'check' for what would mislead alone [prediction fingerprinting qc_fc, as the cohort "
         "allows]",
     )
-    alpha_selection: str | None = refines(
+    alpha_selection: str | None = tunes(
         None,
         "choose the exponent as '--alpha grid' does; --alpha is then for all else",
         choices=("grid", "nested", "align"),
-        in_file=True,
-        readers=(OTHERS,),
     )
-    kernel: str = predicts("correlation", "kernel of the regression", choices=("correlation", "linear"))
+    kernel: str = refines("correlation", "kernel of the regression", choices=("correlation", "linear"))
     preset: str = asks(
         "recommended",
         "cross-validation; 'paper' without --analyses asks for all of them",
         choices=("recommended", "paper", "cbig"),
     )
-    repeats: int | None = predicts(None, "repetitions of the outer folds [preset]")
-    folds: int | None = predicts(None, "outer folds [preset]")
+    repeats: int | None = refines(None, "repetitions of the outer folds [preset]")
+    folds: int | None = refines(None, "outer folds [preset]")
     inner_folds: int | None = tunes(None, "inner folds [preset]")
-    folds_file: Path | None = asks(
-        None, "a folds.tsv, or a table of people with a column of folds per repeat", readers=PREDICTING
-    )
+    folds_file: Path | None = asks(None, "a folds.tsv, or a table of people with a column of folds per repeat")
     penalties: tuple[float, ...] = tunes((), "ridge penalties, as they are [preset]")
     selection: str | None = tunes(
         None,
@@ -240,31 +223,24 @@ class Group:
     permutations: int | None = refines(
         None,
         "of each prediction [up to 1000, at a third of its cost; none with other presets] and of edges [1000]",
-        readers=PERMUTING,
     )
     exclude_file: Path | None = asks(None, "TSV of what to leave out [OUTPUT_DIR/exclude.tsv]")
     max_mean_fd: float | None = asks(None, "leave out recordings with a higher mean FD (mm)")
     equal_minutes: bool = asks(False, "cut every scan to the length of the shortest")
-    save_models: bool = refines(False, "also write models for 'fcpower_bids predict'", readers=(OTHERS,))
-    scan_minutes: tuple[float, ...] = of_curves((), "learning_curves: lengths of scan [doubling from 1.2]")
-    sample_sizes: tuple[int, ...] = of_curves((), "learning_curves: numbers of people [25 50 100 150 ...]")
-    subsamples: bool = of_curves(
+    save_models: bool = refines(False, "also write models for 'fcpower_bids predict'")
+    scan_minutes: tuple[float, ...] = tunes((), "learning_curves: lengths of scan [doubling from 1.2]")
+    sample_sizes: tuple[int, ...] = tunes((), "learning_curves: numbers of people [25 50 100 150 ...]")
+    subsamples: bool = tunes(
         False, "learning_curves: cross-validate within random subsamples of people, not with fewer who train"
     )
-    tangent_reference: Path | None = refines(
+    tangent_reference: Path | None = tunes(
         None,
         "transform_screen: table of the mean FC of other people, the reference of one more tangent row",
-        readers=("transform_screen",),
-        in_file=True,
     )
-    nbs_threshold: float | None = refines(
-        None, "edges: |t| above which edges form networks [that of p = 0.001]", readers=("edges",), in_file=True
-    )
-    slow_controls: bool = refines(
+    nbs_threshold: float | None = tunes(None, "edges: |t| above which edges form networks [that of p = 0.001]")
+    slow_controls: bool = tunes(
         False,
         "spectral_controls: also filters learned in the folds, which needs torch",
-        readers=("spectral_controls",),
-        in_file=True,
     )
 
     @property

@@ -49,7 +49,7 @@ from fcpower_bids.outputs.status import (
 from fcpower_bids.parallel import executing, say
 from fcpower_bids.records import SITE, Cohort, Table, join
 from fcpower_bids.settings import Method, Settings
-from fcpower_bids.settings.options import PERMUTE
+from fcpower_bids.settings.options import HOLD_OUT, PERMUTE
 from fcpower_bids.store import LOCKS, lock, sweep, sweep_shared, write_shared
 from fcpower_bids.workflows.stored import embed_stored
 
@@ -135,6 +135,13 @@ def _settle(settings: Settings) -> Settings:
             f"{settings.results} holds no results, so there is nothing to report: leave out --reports-only, or correct "
             f"--name.{named}"
         )
+    else:
+        say("The page is made of the tables that are there, whatever else is asked for.", settings)
+    group = settings.group
+    if group.folds_file and (group.folds or group.repeats):
+        say(f"--folds and --repeats are not used: {group.folds_file.name} has the folds.", settings)
+    elif group.sites == HOLD_OUT and group.folds:
+        say("--folds is not used: every site is held out in turn.", settings)
     if settings.group.save_models and {FC, FC_POWER}.isdisjoint(settings.group.representations):
         say(f"--save-models makes no model: models are made of {FC} and {FC_POWER}, see --representations.", settings)
     return settings

@@ -307,24 +307,6 @@ def test_the_index_of_another_program_says_what_its_tables_say(kind, tmp_path):
     assert all(row["page"] == "" and row["said"] == [] and row["state"] == "used" for row in (first, *others))
 
 
-def test_a_choice_that_nothing_reads_is_named(listed, tmp_path):
-    folder = shutil.copytree(listed, tmp_path / "listed")
-    write_people(folder / "bids", score=np.arange(30.0), site=["a", "b", "c"] * 10)
-    few = ("--min-time", "0", "--name", "x", "--nprocs", "1")
-    by_sites = ("--analyses", "prediction", "--sites", "hold-out", "--site-column", "site", "--folds", "7")
-    for words, said in (
-        ((*by_sites, *few), "--folds is not used: every site is held out in turn."),
-        (
-            ("--analyses", "spectrum_geometry", "--kernel", "linear", *few, "--name", "y"),
-            "--kernel is not used by",
-        ),
-        (("--reports-only", "--targets", "zzz"), "--targets: not used, as --reports-only makes the page"),
-    ):
-        found = run(folder / "bids", folder / "out", "group", *words, code=0)
-        (line,) = [line for line in found.err.splitlines() if "not used" in line]
-        assert line.startswith(said)
-
-
 def test_a_report_of_results_that_are_not_there_is_refused(listed, tmp_path):
     folder = shutil.copytree(listed, tmp_path / "listed")
     (folder / "out" / "group").rename(folder / "out" / "before")
