@@ -17,7 +17,7 @@ from fcpower_bids.cli.checks import problems_of
 from fcpower_bids.encoders import CORPUS_ID, ENCODERS
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.imaging.atlas_files import declared_atlases
-from fcpower_bids.settings import LEVELS, METHOD_SECTIONS, PLACES, SECTIONS, Settings, options
+from fcpower_bids.settings import LEVELS, METHOD_SECTIONS, PLACES, SECTIONS, Option, Settings, options
 from fcpower_bids.settings.options import strategy_names
 
 MEMORY = ("--mem", "--mem-gb")
@@ -190,18 +190,16 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
         recorded, file_errors = read_configuration(record)
         made_with = {name: value for name, value in recorded.items() if options()[name].section in METHOD_SECTIONS}
         errors += file_errors
-        if not errors:  # pages alone change no number
-            made = _settings({**{name: values[name] for name in PLACES}, **made_with}, ())
-            chosen = _settings({**made_with, **values}, ())
-            errors += [
-                f"{option.flag} is not what the outputs were made with, and --reports-only makes pages alone: leave "
-                "one of the two out."
-                for name, option in options().items()
-                if option.section in METHOD_SECTIONS and chosen[name] != made[name]
-            ]
+        errors += [
+            f"{options()[name].flag} is not what the outputs were made with, and --reports-only makes pages alone: "
+            "leave one of the two out."
+            for name, value in values.items()
+            if name not in PLACES and options()[name].section in METHOD_SECTIONS
+            if value != made_with.get(name, options()[name].default)
+        ]
         values = {**made_with, **values}
-    if _clean("preset", values.get("preset")) == "paper" and not values.get("analyses"):
-        values["analyses"] = [analyses.ALL]  # the paper is asked for by name, not merely the default: all that it has
+    if values.get("preset") == "paper" and not values.get("analyses"):
+        values["analyses"] = (analyses.ALL,)  # the paper is asked for by name, not merely the default: all that it has
     return _settings(values, errors)
 
 
@@ -223,42 +221,30 @@ def _with_file(values: dict[str, Any], errors: list[str]) -> dict[str, Any]:
 
 
 def _settings(values: Mapping[str, Any], errors: Sequence[str]) -> Settings:
-    clean = {name: _clean(name, value) for name, value in values.items()}
-    if clean["level"] == "group":
+    chosen = {name: value for name, value in values.items() if name not in (*PLACES, "config_file")}
+    if values["level"] == "group":
         layouts = [path.stem for path in (DATA / "layouts").iterdir()]
-        clean["derivatives"] = tuple(  # xcp_d=PATH as xcpd=PATH; the participant level takes names as they are
+        chosen["derivatives"] = tuple(  # xcp_d=PATH as xcpd=PATH; the participant level takes names as they are
             text if not equals or Path(text).exists() else f"{as_known(name, layouts)}={place}"
-            for text in clean.get("derivatives", ())
+            for text in chosen.get("derivatives", ())
             for name, equals, place in [text.partition("=")]
         )
-    settings = Settings(*(clean.pop(name) for name in PLACES)).changed(**clean)
+    bids_dir, output_dir = (values[name].expanduser().absolute() for name in PLACES[:2])
+    settings = Settings(bids_dir, output_dir, values["level"]).changed(**chosen)
     if problems := [*errors, *problems_of(settings)]:
         raise UsageError("\n".join(problems))
-    return anchor(settings)
+    return settings
 
 
-def _clean(name: str, value: Any) -> Any:
-    """Make lists tuples in which each value stands once; leave out the prefixes of BIDS labels; one way of accents."""
-    if isinstance(value, list):
-        prefix = PREFIXES.get(name, "")
-        return tuple(dict.fromkeys(_clean(name, item.removeprefix(prefix) if prefix else item) for item in value))
-    if not isinstance(value, str):
-        return value
-    value = as_known(value, (name not in PLACES and options()[name].choices) or known_names(name))
-    return value if name in SEPARATORS else normalize("NFC", value)
-
-
-def anchor(settings: Settings) -> Settings:
-    """Make every path in the settings absolute."""
-    changes: dict[str, Any] = {"bids_dir": settings.bids_dir.expanduser().absolute(), "config_file": None}
-    changes["output_dir"] = settings.output_dir.expanduser().absolute()
-    for option in options().values():
-        given = settings[option.name]
-        if option.name == "config_file" or given is None or not (option.kind is Path or option.name in SEPARATORS):
-            continue
-        made = tuple(_anchored(value, option.name) for value in (given if option.is_list else [given]))
-        changes[option.name] = made if option.is_list else made[0]
-    return settings.changed(**changes)
+def _typed(option: Option, item: Any) -> Any:
+    """One value as settings have it: its type, its known spelling, one way of accents, an absolute path."""
+    if isinstance(item, (list, dict)) or isinstance(item, bool) != (option.kind is bool):
+        raise TypeError(option.name)
+    value = option.kind(item)
+    if isinstance(value, str):
+        value = as_known(value.removeprefix(PREFIXES.get(option.name, "")), option.choices or known_names(option.name))
+        value = value if option.name in SEPARATORS else normalize("NFC", value)
+    return _anchored(value, option.name) if option.kind is Path or option.name in SEPARATORS else value
 
 
 def _anchored(value: Any, name: str) -> Any:
@@ -328,9 +314,7 @@ def _convert_all(content: Mapping[str, Any], whose: object = None) -> tuple[dict
             continue
         items = value if isinstance(value, list) and option.is_list else [value]
         try:
-            if any(isinstance(item, (list, dict)) or isinstance(item, bool) != (option.kind is bool) for item in items):
-                raise TypeError(name)
-            made = [option.kind(item) for item in items]
+            made = tuple(dict.fromkeys(_typed(option, item) for item in items))
         except (TypeError, ValueError):
             if name == ALPHA and value in (ways := options()[SELECTION].choices):  # a choice, and no number
                 values[SELECTION] = value
