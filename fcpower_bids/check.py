@@ -29,13 +29,7 @@ from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.data_checks import (
     COPIED,
     EXPONENT,
-    FAR_FROM_MANY,
-    MISNAMED_GAIN,
     NEITHER,
-    SAME_SCORE,
-    SAME_SIMILARITY,
-    STRANGE_SCORE,
-    SWAP_SCORE,
     Pair,
     PairScores,
     aligned_correlation,
@@ -57,15 +51,6 @@ ALARM, LOOK, NOTE = "alarm", "look", "note"
 """The scores would mislead; a person should look; nothing wrong, but worth knowing."""
 
 CHECK = TABLES["check"]
-FACTS = {
-    "Rule": (
-        "Every target is held against the site (one-way analysis of variance), minutes, degrees of freedom, number of "
-        "scans and mean FD (Spearman); p below 0.005 divided by the number of such tests is reported. Pairs of scans: "
-        "see check_pairs."
-    )
-}
-
-
 Finding = Mapping[str, Any]
 """A row of ``check.tsv``."""
 
@@ -143,18 +128,6 @@ ONE_SERIES = 0.4
 """Series that agree better than this are of one scan; independent ones stay below 0.2."""
 
 CHECK_PAIRS = TABLES["check_pairs"]
-PAIR_FACTS = {
-    "Rule": (
-        f"same scan: similarity above {SAME_SIMILARITY:g} and score above {SAME_SCORE:g} (with few parcels, above 0.7 "
-        f"of what a copy would score), or series that agree above {ONE_SERIES:g}. place to look: score above "
-        f"{STRANGE_SCORE:g}. For both, where the scores of either scan with everyone spread wider than "
-        f"{FAR_FROM_MANY:g} times those of the cohort, the score divided by what exceeds must be above "
-        f"{STRANGE_SCORE:g}, or the series agree. swapped sessions: two people whose scans are each "
-        "other's nearest crosswise, and far from their own; each such person has one row per scan that belongs to "
-        "the other. another name: a scan whose score "
-        f"with another person is above {SWAP_SCORE:g} and by {MISNAMED_GAIN:g} higher than with its own person."
-    )
-}
 
 
 def check_pairs(cohort: Cohort, similarity: FloatArray) -> tuple[Table, list[Finding]]:
@@ -203,7 +176,7 @@ def check_pairs(cohort: Cohort, similarity: FloatArray) -> tuple[Table, list[Fin
     if strange:
         highest = max(scores.values[pair] for pair in strange)
         findings.append(find("unusually alike", LOOK, len(strange), highest, **about(strange)))
-    return Table(pd.DataFrame(rows, columns=list(CHECK_PAIRS.columns)), CHECK_PAIRS, PAIR_FACTS), findings
+    return Table(pd.DataFrame(rows, columns=list(CHECK_PAIRS.columns)), CHECK_PAIRS), findings
 
 
 def _agreements(cohort: Cohort, pairs: list[Pair]) -> dict[Pair, float]:
@@ -233,7 +206,7 @@ def check_cohort(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     findings += [*check_joins(cohort), *check_columns(cohort, settings)]
     ranked = sorted(findings, key=lambda finding: (ALARM, LOOK, NOTE).index(finding["level"]))
     frame = pd.DataFrame(ranked, columns=list(CHECK.columns))
-    return {CHECK.name: Table(frame, CHECK, FACTS), CHECK_PAIRS.name: pairs}
+    return {CHECK.name: Table(frame, CHECK), CHECK_PAIRS.name: pairs}
 
 
 def check_first(cohort: Cohort, settings: Settings) -> Cohort:
