@@ -200,6 +200,8 @@ def find_recordings(settings: Settings) -> Discovery:
     notes = [f"{root} {spoken[kind]}"] if kind in spoken else []
     notes += note_unmatched(there, filters)
     kept, alone = drop_single_echoes(apply_filters(there, filters), filters, notes)
+    if not kept:
+        raise DatasetError(_nothing_found(root, kind, alone))
     kept = prefer_cleaned(kept, filters, notes)
     chosen, missing = kept, dict[str, str]()
     if settings.inputs.space or not any(condition.key == "space" for condition in filters):

@@ -140,6 +140,9 @@ def test_single_echoes_are_noted_and_left_out(root):
     assert len(found.recordings) == 3
     assert "echo-1" in found.notes[0]
     assert "and 2 more hold single echoes" in found.notes[0]
+    (folder / f"sub-02_task-nback_{MNI}_desc-preproc_bold.nii.gz").unlink()
+    with pytest.raises(DatasetError, match="single echoes of it and not their combination"):
+        find_recordings(settings(root, task_id=("nback",)))
 
 
 def test_an_echo_asked_for_shares_mask_and_confounds(root, tmp_path):
