@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -14,8 +14,7 @@ import pandas as pd
 
 from fcpower_bids.cohort.inclusion import WITHOUT_VALUE, find_cautions, quality_rows
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.inputs.sources import GRID_KEYS, drop
-from fcpower_bids.outputs.dataset import describe_without_folders, known_folders, parse_name, short_name
+from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.outputs.recording import QUALITY_TABLE as QUALITY
 from fcpower_bids.outputs.recording import VOLUMES
 from fcpower_bids.outputs.status import (
@@ -194,35 +193,7 @@ def judge(accounts: Sequence[Account], embeddings: Sequence[Status]) -> Verdict:
     n = sum(account.status.state != SKIPPED for account in accounts)
     headline = f"{len(used)} of {count(n, 'recording')} can be used{', with caution' if doubted else ''}."
     level = "stop" if not used else "caution" if problems else "ok"
-    return Verdict(level, headline if n else "There is no recording.", _facts(accounts, used), problems)
-
-
-def _facts(accounts: Sequence[Account], used: Sequence[Account]) -> list[tuple[str, str]]:
-    states = [account.status.state for account in accounts]
-    always = (DONE, EXCLUDED, FAILED)
-    counts = [f"{states.count(state)} {word}" for state, word in WORDS.items() if state in (*states, *always)]
-    facts = [("Recordings", ", ".join(counts))]
-    if used:
-        kept = sum(row["seconds_kept"] for each in _runs(used) for row in each.quality[:1])
-        whole = sum(row["volumes"] * each.repetition_time for each in _runs(accounts) for row in each.quality[:1])
-        facts.append(("Minutes kept", f"{kept / 60:.1f}{f' of {whole / 60:.1f}' if whole else ''}"))
-        worst: dict[str, tuple[int, int]] = {}
-        for account in used:
-            for row in account.quality:
-                lacking = len(account.uncovered.get(row["atlas"], [])), int(row["parcels"])
-                worst[row["atlas"]] = max(worst.get(row["atlas"], (0, 0)), lacking)
-        named = [f"up to {n} of {parcels} ({short_name(atlas)})" for atlas, (n, parcels) in worst.items() if n]
-        facts.append(("Parcels without a value", "; ".join(named) or "none"))
-        known = [row["mean_fd"] for each in accounts for row in each.quality[:1] if not math.isnan(row["mean_fd"])]
-        ends = dict.fromkeys(f"{end(known):.2f}" for end in (min, max)) if known else {}
-        facts.append(("Mean FD", f"{' to '.join(ends)} mm" if known else "unknown"))
-    return facts
-
-
-def _runs(accounts: Sequence[Account]) -> Iterable[Account]:
-    """One account of each run, which may be there in several spaces and resolutions."""
-    measured = [account for account in accounts if account.quality]
-    return {drop(parse_name(f"{each.name}_bold.tsv")[0], GRID_KEYS): each for each in measured}.values()
+    return Verdict(level, headline if n else "There is no recording.", problems=problems)
 
 
 def cautions_of(account: Account) -> list[str]:

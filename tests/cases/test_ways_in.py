@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 
-import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
@@ -257,25 +255,6 @@ def test_recordings_that_the_input_has_no_more_are_named(kind, two_runs_done, tm
     found = run_app(root, tmp_path / "out", *ATLAS, *PLAIN, code=0)
     assert "are not among those" in found.err
     assert "now, such as sub-0" in " ".join(found.err.split())
-
-
-@pytest.mark.parametrize("second", ["as the first", "without its mask", "of another run"])
-def test_minutes_of_a_run_in_two_resolutions_are_those_of_the_run(second, tmp_path):
-    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=80))
-    for path in sorted((tmp_path / "in" / "derivatives").rglob("sub-01_*res-2*")):
-        name = path.name.replace("res-2", "res-1")
-        shutil.copy(path, path.with_name(name.replace("run-1", "run-2") if "run" in second else name))
-    for path in sorted((tmp_path / "in" / "derivatives").rglob("sub-01_*timeseries*")) if "run" in second else ():
-        shutil.copy(path, path.with_name(path.name.replace("run-1", "run-2")))
-    for mask in (tmp_path / "in" / "derivatives").rglob("*res-2*_mask.nii.gz") if "mask" in second else ():
-        mask.write_bytes(b"no mask")
-    run_app(tmp_path / "in", tmp_path / "out", *ATLAS, *PLAIN, code=4 if "mask" in second else 0)
-    minutes = 80 * nib.load(next((tmp_path / "in").rglob("*_bold.nii.gz"))).header.get_zooms()[3] / 60
-    runs = 2 if "run" in second else 1
-    page = (tmp_path / "out" / "sub-01.html").read_text()
-    kept = re.search(r"Minutes kept</dt><dd><bdi>([\d.]+) of ([\d.]+)", page)
-    assert kept is not None
-    assert [float(text) for text in kept.groups()] == pytest.approx([runs * minutes] * 2, abs=0.051)
 
 
 def test_who_is_skipped_has_a_row_with_the_reason_at_both_levels(tmp_path):
