@@ -32,6 +32,8 @@ from fcpower_bids.outputs.tables import MISSING, Facts, read_declared, read_json
 from fcpower_bids.reports.page import Verdict, count
 from fcpower_bids.store import stored_path
 
+WORDS = {DONE: "used", EXCLUDED: "excluded", FAILED: "failed", SKIPPED: "skipped", RUNNING: "not finished"}
+USED_WITH_CAUTION = "used with caution"
 JUDGED_BY = ("bold", "timeseries", "qc")
 """Tables whose sidecars hold what is wrong with a recording."""
 
@@ -104,6 +106,20 @@ class Account:
         return float(self.own.facts.get("qc", {}).get("RepetitionTime") or 0)
 
     @cached_property
+    def said(self) -> list[str]:
+        """Why it is not used; of one that is, what a reader must know before using it."""
+        if self.status.state != DONE:
+            return [self.status.reason or "It was not finished. Run the same command again."]
+        quality = self.quality[0] if self.quality else {}
+        notes = [str(note) for view in self.views for note in view.facts.get("timeseries", {}).get("Notes", [])]
+        return find_cautions(self.uncovered, quality, list(dict.fromkeys(notes))) + self.broken
+
+    @property
+    def word(self) -> str:
+        """Its state in words."""
+        return USED_WITH_CAUTION if self.status.state == DONE and self.said else WORDS[self.status.state]
+
+    @cached_property
     def volumes(self) -> pd.DataFrame | None:
         """Motion, dummy and kept volumes."""
         return read_declared(path, VOLUMES) if (path := self.own.file("outliers")) else None
@@ -170,34 +186,17 @@ def _number(text: str) -> float:
     return math.nan if text == MISSING else float(text)
 
 
-WORDS = {DONE: "used", EXCLUDED: "excluded", FAILED: "failed", SKIPPED: "skipped", RUNNING: "not finished"}
-USED_WITH_CAUTION = "used with caution"
-
-
 def judge(accounts: Sequence[Account], embeddings: Sequence[Status]) -> Verdict:
     """Sum up the status of the recordings of a participant."""
     used = [account for account in accounts if account.status.state == DONE]
-    problems = []
-    for account in accounts:
-        status = account.status
-        if status.state == DONE:
-            problems += [(account.name, "caution", USED_WITH_CAUTION, reason) for reason in cautions_of(account)]
-            continue
-        at_work = status.state in (FAILED, RUNNING) and status.stage
-        where = f" at {status.stage}" if at_work else ""
-        reason = status.reason or "It was not finished. Run the same command again."
-        problems.append((account.name, "stop", WORDS[status.state] + where, reason))
+    problems = [
+        (account.name, "caution" if account in used else "stop", account.word, sentence)
+        for account in accounts
+        for sentence in account.said
+    ]
     problems += [(each.recording, "caution", f"embedding {WORDS[each.state]}", each.reason) for each in embeddings]
-    names = {account.name for account in used}
-    doubted = any(name in names for name, *_ in problems)
+    doubted = any(account.said for account in used)
     n = sum(account.status.state != SKIPPED for account in accounts)
     headline = f"{len(used)} of {count(n, 'recording')} can be used{', with caution' if doubted else ''}."
     level = "stop" if not used else "caution" if problems else "ok"
     return Verdict(level, headline if n else "There is no recording.", problems=problems)
-
-
-def cautions_of(account: Account) -> list[str]:
-    """Return what a reader must know before using a recording that is done."""
-    quality = account.quality[0] if account.quality else {}
-    notes = [str(note) for view in account.views for note in view.facts.get("timeseries", {}).get("Notes", [])]
-    return find_cautions(account.uncovered, quality, list(dict.fromkeys(notes))) + account.broken

@@ -18,12 +18,10 @@ from fcpower_bids.outputs import dataset
 from fcpower_bids.outputs.status import DONE, SKIPPED, TABLE, describe_reasons, explain, read_statuses
 from fcpower_bids.outputs.tables import MISSING
 from fcpower_bids.reports.accounts import (
-    USED_WITH_CAUTION,
     WORDS,
     Account,
     Parcellation,
     account_of,
-    cautions_of,
     judge,
     read_accounts,
 )
@@ -96,19 +94,15 @@ def _rows(output_dir: Path, accounts: Sequence[Account]) -> Iterator[dict[str, A
         row: dict[str, Any] = {"recording": account.name, "page": f"{page}.html#{account.name}-0" if there else ""}
         # how the row of its decision begins
         row["whose"] = [page, *(labels_of(account.name).get(key, MISSING) for key in ("ses", "task", "run"))]
-        state, values = account.status.state, ["n/a"] * len(FIGURES)
-        sentences = [] if state == DONE else [account.status.reason]
+        row |= {"state": account.word, "values": _figures(account, account.quality), "said": account.said}
         try:
-            values = _figures(account, account.quality)
-            sentences += cautions_of(account) if state == DONE else []
             tables = [table for view in account.views for table in view.files.get("bold", ())]
             # the carpet under the first atlas, where one was kept
             if picture := read_previews(dataset.preview_path(tables[0]), ("thumbnail",)) if tables else {}:
                 row["picture"] = base64.b64encode(picture["thumbnail"].tobytes()).decode("ascii")
         except FcPowerError as error:
-            sentences.append(dataset.without_folders(str(error)))
-        word = USED_WITH_CAUTION if state == DONE and sentences else WORDS[state]
-        yield row | {"state": word, "values": values, "said": sentences}
+            row["said"] = [*account.said, dataset.without_folders(str(error))]
+        yield row
 
 
 def labels_of(name: str) -> dict[str, str]:
@@ -209,12 +203,11 @@ def _summary(accounts: Sequence[Account]) -> Grid:
     """The table of the recordings: one row per atlas, or one with the state alone."""
     rows: list[tuple[Cell, ...]] = []
     for account in accounts:
-        state, name = WORDS[account.status.state], account.name
-        state = USED_WITH_CAUTION if account.status.state == DONE and cautions_of(account) else state
+        name = account.name
         numbers = {view.atlas: number for number, view in enumerate(account.views)}
         for row in account.quality or [{"atlas": ""}]:
             address = f"#{account.name}-{numbers.get(row['atlas'], 0)}"
-            first = Cell(name, name, address), Cell(dataset.short_name(row["atlas"])), Cell(state)
+            first = Cell(name, name, address), Cell(dataset.short_name(row["atlas"])), Cell(account.word)
             values = _figures(account, [row]) if account.quality else [""] * len(FIGURES)
             rows.append((*first, *(Cell(value, value) for value in values)))
     header = ("Recording", "Atlas", "State", *FIGURES)
