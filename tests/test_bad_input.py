@@ -99,7 +99,7 @@ data_within_the_header = rewritten(lambda content: content.__setitem__(slice(108
 no_orientation = rewritten(lambda content: content.__setitem__(slice(252, 256), bytes(4)))
 BROKEN = {
     "02": (no_mask, "inputs", "mask", "run fMRIPrep again"),
-    "04": (short_confounds, "inputs", "table", "has 73 rows but"),
+    "04": (short_confounds, "inputs", "table", "has 73 rows, but"),
     "06": (holding("json", {"RepetitionTime": 0.8}), "inputs", "json", "0.8 s but the header"),
     "07": (truncated, "parcellate", "bold", "truncated or damaged"),
     "08": (other_space, "inputs", "folder", "only in MNIPediatricAsym. Run fMRIPrep with --output-spaces MNI"),
@@ -122,7 +122,7 @@ BROKEN = {
     "24": (holding("bold", b"/annex/objects/MD5E-s1--a.nii.gz\n"), "inputs", "bold", "stands for content that is no"),
     "25": (holding("bold", gzip.compress(b"no image at all")), "inputs", "bold", "cannot be read as an image"),
     "26": (holding("bold", zipped(0)), "inputs", "bold", "four dimensions"),
-    "27": (holding("bold", zipped(1)), "inputs", "bold", "holds a single volume"),
+    "27": (holding("bold", zipped(1)), "inputs", "bold", "has a single volume"),
     "28": (holding("json", "{"), "inputs", "json", "is not valid JSON"),
     "29": (holding("json", {"RepetitionTime": 2000}), "inputs", "json", "of 2000, which cannot be seconds"),
     "30": (holding("json", '{"RepetitionTime": NaN}'), "inputs", "json", "cannot be seconds"),

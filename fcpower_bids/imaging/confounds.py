@@ -290,7 +290,7 @@ def load_confounds(
     if n_volumes is not None and n_rows != n_volumes:
         raise RecordingError(
             f"{table} has {n_rows} rows, but its series has {n_volumes} volumes. They are not of the same recording, "
-            "or one was cut; run fMRIPrep again."
+            "or one was cut: copy both again from one run of fMRIPrep."
         )
     unknown = np.full(n_rows, np.nan)
     lacking = [name for name in made if name not in header]

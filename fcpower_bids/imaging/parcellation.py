@@ -86,7 +86,7 @@ def check_request(bold: Path, mask: Path | None, atlases: Sequence[Atlas]) -> st
     if not atlases:
         raise ValueError("Parcellation needs at least one atlas.")
     if header.n_volumes < 2:
-        raise RecordingError(f"{bold} has a single volume, and a series needs at least two: check the file.")
+        raise RecordingError(f"{bold} has a single volume, not a series: run fMRIPrep again on the whole run.")
     space = space_of(dict(re.findall(r"(?:^|_)(space|cohort)-([A-Za-z0-9]+)", bold.name)))
     for atlas in atlases:
         if space and atlas.space not in (space, *UNDECLARED):

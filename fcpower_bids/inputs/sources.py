@@ -312,7 +312,7 @@ def inspect_series(series: Source, mask: Path | None, confounds: Path | None, si
     header = _attempt(wrong, _read_header, series.path)
     volumes, in_header = (header.n_volumes, header.repetition_time) if header else (None, None)
     _attempt(wrong, _check_mask, series, mask)
-    _attempt(wrong, _check_confounds, series, confounds, volumes)
+    _attempt(wrong, _check_confounds, series, confounds)
     repetition_time = _attempt(wrong, _find_repetition_time, series, sidecars, in_header, confounds)
     if wrong or confounds is None or volumes is None:
         raise RecordingError(" ".join(wrong))
@@ -334,10 +334,7 @@ def _read_header(path: Path) -> HeaderSummary:
     from fcpower_bids.imaging.streaming import header_summary  # loads nibabel or nilearn, which are slow to load
 
     _check_content(path)
-    header = header_summary(path)
-    if header.n_volumes < 2:
-        raise RecordingError(f"{path} holds a single volume, not a series: run fMRIPrep again on the whole run.")
-    return header
+    return header_summary(path)
 
 
 def _check_mask(series: Source, mask: Path | None) -> None:
@@ -353,7 +350,7 @@ def _check_mask(series: Source, mask: Path | None) -> None:
     _check_content(mask)
 
 
-def _check_confounds(series: Source, confounds: Path | None, n_volumes: int | None) -> None:
+def _check_confounds(series: Source, confounds: Path | None) -> None:
     if confounds is None:
         expected = series.companions[1] or "desc-confounds_timeseries.tsv"
         raise RecordingError(
@@ -361,13 +358,6 @@ def _check_confounds(series: Source, confounds: Path | None, n_volumes: int | No
             "Copy it there or run fMRIPrep again."
         )
     _check_content(confounds)
-    lines = sum(map(bool, map(bytes.strip, confounds.read_bytes().splitlines())))
-    rows = max(lines - (confounds.name != MOTION_FILE), 0)  # without the header where there is one
-    if n_volumes is not None and rows != n_volumes:
-        raise RecordingError(
-            f"{confounds} has {rows} rows but {series.path.name} has {n_volumes} volumes: one of the two is incomplete "
-            "or belongs to another run. Copy both again from one run of fMRIPrep."
-        )
 
 
 def _check_content(path: Path) -> None:
