@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from fcpower_bids._version import __version__
 from fcpower_bids.outputs.dataset import short_name
@@ -112,8 +112,6 @@ IN_ADDRESS = {ord(sign): f"%{ord(sign):02X}" for sign in "<>\"'#%&{}|\\^`"}
 """Characters that neither an address nor an attribute may hold."""
 HALF = 400.0
 """Points of the widest drawing that has half of the page."""
-LONG = 12
-"""Characters from which on a name in a table may be broken."""
 MINUS_ZERO = re.compile(r"-(?<![\w.]-)(0\.0+)(?!\d)")
 """A small negative number that rounding has made zero."""
 
@@ -155,7 +153,7 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"inline": inline_image, "short": short_name, "breakable": breakable, "number": show_number}
+    environment.filters |= {"inline": inline_image, "short": short_name, "number": show_number}
     environment.filters |= {"decimal": lambda value: f"{float(value):g}", "listed": listed}
     return environment
 
@@ -175,12 +173,6 @@ def inline_image(svg: str) -> str:
     """Return an SVG drawing as an address that holds the drawing itself; its images are in base64 already."""
     ascii_only = svg.replace("\n", " ").encode("ascii", "xmlcharrefreplace").decode("ascii")
     return "data:image/svg+xml," + ascii_only.translate(IN_ADDRESS)
-
-
-def breakable(text: object) -> Markup:
-    """Return a text, escaped, in which a long name may be broken after an underscore: it makes a table wide."""
-    parts = [escape(part) for part in str(text).split("_")]
-    return Markup("_" if len(str(text)) <= LONG else "_<wbr>").join(parts)
 
 
 def show_number(value: Any, digits: int = 2) -> str:

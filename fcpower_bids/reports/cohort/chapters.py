@@ -88,17 +88,9 @@ def say_left_out(tables: GroupTables) -> str:
 
 
 def _describe_cohort(tables: GroupTables) -> Iterator[str]:
-    """Who is left out, the length and motion of the scans that were used, and notes."""
-    left_out, scans, said = say_left_out(tables), tables.rows("scans"), []
+    """Who is left out, and notes."""
+    left_out = say_left_out(tables)
     yield f"Left out: {left_out}." if left_out else "No person and no recording was left out at group level."
-    for column, unit, text in (
-        ("seconds", 60, "{:.1f} cleaned minutes (median; {:.1f} to {:.1f})"),
-        ("mean_fd", 1, "a mean FD of {:.2f} mm (median; {:.2f} to {:.2f})"),
-    ):
-        known = scans[column].astype(float).dropna() / unit
-        said += [text.format(known.median(), known.min(), known.max())] if len(known) else []
-    if said:
-        yield f"Scans have {' and '.join(said)}."
     notes = (_facts(name, "CohortNotes", tables) for name in ("scans", "prediction"))
     yield from dict.fromkeys(note for of_table in notes for note in of_table)
 

@@ -55,8 +55,6 @@ SHOWN = (*ENDINGS, ".json", ".toml", ".md", ".bib")
 """Files of the folder that the page leads to."""
 MOST_TARGETS, MOST_NAMED = 12, 3
 ALARM = "alarm"
-FEW_IDENTIFIED = 20
-"""Fewer people in the identification get a caution."""
 HEADLINE_WORDS = 20
 STATES = {
     FOUND: ("{} can be predicted better than chance.", "{} can be predicted within sites."),
@@ -120,9 +118,6 @@ def judge_cohort(tables: GroupTables, sections: Sequence[Section] = ()) -> Verdi
     cautions += prediction_cautions(targets, tables)
     if lost := tables.lost():
         cautions.insert(0, f"{listed(lost, MOST_NAMED)}: no longer in the folder, so it is not shown. {REMEDY}")
-    n = int(tables.facts("identification").get("NumberOfPeople", FEW_IDENTIFIED))
-    if n < FEW_IDENTIFIED:
-        cautions.append(f"Identification among {count(n, 'person')} is easy; accuracy falls as the group grows.")
     done = [name.replace("_", " ") for name in tables.done if name != "check"]
     if not (answers or further or done or tables.has("check")):
         return Verdict("stop", "There are no results of the group level yet.", tuple(_facts(tables)))
