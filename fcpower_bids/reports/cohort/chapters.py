@@ -227,13 +227,11 @@ def _say_encoders(tables: GroupTables) -> Iterator[str]:
             yield f"{target}: no score is defined."
             continue
         tested = others.dropna(subset="p_holm")
-        pairs_of_best = [row for row in tested.to_dict("records") if name in (row["representation"], row["reference"])]
-        same = [
-            tables.title(row["reference"] if row["representation"] == name else row["representation"])
-            for row in pairs_of_best
-            if judge(row) == SAME
-        ]
-        sentence = f"not distinguishable from {', '.join(same)}" if same else "it differs from all others"
+        of_best = tested[tested[["representation", "reference"]].eq(name).any(axis=1)]
+        same = sum(judge(row) == SAME for row in of_best.to_dict("records"))
+        sentence = (
+            f"not distinguishable from {same} of {count(len(of_best), 'other')}" if same else "it differs from all"
+        )
         sentence = f"{sentence} (Holm's correction over the pairs)" if len(tested) else "not compared"
         highest = f"the highest {score_label(best['score'])} is that of {tables.title(name)} ({best[ranked_by]:.3f})"
         yield f"{target}: {highest}{' within sites that are held out' * bool(within)}; {sentence}."

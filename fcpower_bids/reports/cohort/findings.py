@@ -52,11 +52,6 @@ class Finding(NamedTuple):
     site: Mapping[str, Any]  # ``Columns`` of sites it goes with, ``Score`` of them alone
     questions: int  # targets that were tested together
 
-    def pooled(self, representation: object) -> float:
-        """Score of all predictions together; NaN without the representation."""
-        rows = self.summary[self.summary["representation"] == str(representation)]
-        return float(rows[f"{self.score}_{POOLED_MEAN}"].iloc[0]) if len(rows) else math.nan
-
 
 def find_targets(tables: GroupTables) -> list[Finding]:
     """Return what was found for every target, in the order of the tables."""
@@ -163,21 +158,16 @@ def describe_difference(row: pd.Series, finding: Finding, tables: GroupTables) -
     if missing(p):
         return f"{later} and {earlier} could not be compared."
     where = ", within sites that are held out" if finding.is_within else ""
-    of_all = finding.pooled(row["representation"]), finding.pooled(row["reference"])
-    small = finding.is_pooled and not any(map(missing, of_all))
     numbers = (
-        f"difference in {finding.label} over {'small ' * small}folds {row['mean_difference']:+.2f}, 95 % CI "
-        f"{row['ci_low']:+.2f} to {row['ci_high']:+.2f}, corrected resampled t, {say_p(p)}"
+        f"difference in {finding.label} over folds {row['mean_difference']:+.2f}, 95 % CI {row['ci_low']:+.2f} to "
+        f"{row['ci_high']:+.2f}, corrected resampled t, {say_p(p)}"
     )
-    if small:
-        numbers = f"{finding.label} of all predictions together {of_all[0]:.2f} against {of_all[1]:.2f}; {numbers}"
-    opposite = small and (of_all[0] - of_all[1]) * row["mean_difference"] < 0
+    scores = finding.summary.set_index("representation")[f"{finding.score}_{POOLED_MEAN}"]
+    of_all = scores.get(row["representation"], math.nan) - scores.get(row["reference"], math.nan)
+    opposite = finding.is_pooled and of_all * row["mean_difference"] < 0
     if p < SIGNIFICANT and not opposite:
         better = "better" if row["mean_difference"] > 0 else "worse"
         return f"{later} is {better} than {earlier}{where} ({numbers})."
-    if p < SIGNIFICANT:
-        measures = "all predictions together and single folds point in opposite directions"
-        return f"It is not clear whether {later} and {earlier} differ{where}: {measures} ({numbers})."
     return f"No evidence that {later} and {earlier} differ{where} ({numbers})."
 
 
