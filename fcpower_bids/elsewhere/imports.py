@@ -18,7 +18,7 @@ import pandas as pd
 from fcpower_bids._version import __version__
 from fcpower_bids.cohort.assembly import check_phenotypes, sessions_of
 from fcpower_bids.cohort.inclusion import NO_SESSION, number_of
-from fcpower_bids.cohort.people import PERSON_ID, read_rows, tables_of
+from fcpower_bids.cohort.people import tables_of
 from fcpower_bids.core import edges
 from fcpower_bids.core.connectome import covered_parcels, eigenvalues, pearson_connectivity, spectrum_summary
 from fcpower_bids.elsewhere.layouts import (
@@ -208,45 +208,17 @@ def _sources(settings: Settings) -> Iterator[tuple[str, Path, list[Offered]]]:
             yield name or LIST, root, read_list(root)
         elif layout := name if name in layout_names() else recognise(root):
             declared = load_layout(layout)
-            offered = find_offered(root, declared)
-            yield name or layout, root, name_people(offered, layout, settings) if "ordinal" in declared else offered
+            if "ordinal" in declared and (settings.group.phenotypes or tables_of(settings.bids_dir)):
+                raise UsageError(
+                    f"{root}: {declared['about']} counts people as they were entered, and a number is no id. Write a "
+                    f"list with the participant_id and the path of each file, and give {LIST}=TABLE."
+                )
+            yield name or layout, root, find_offered(root, declared)
         elif not PREPROCESSED.fullmatch(name or "fmriprep"):
             raise UsageError(
                 f"--derivatives {text}: the layout of this source is not known. Name it: "
                 f"{', '.join(f'{known}=PATH' for known in (*layout_names(), LIST))}."
             )
-
-
-def name_people(offered: Sequence[Offered], column: str, settings: Settings) -> list[Offered]:
-    """Name people of a program that counts them by the ids of a table: a number is no id. Raises DatasetError."""
-    tables = [*settings.group.phenotypes, *tables_of(settings.bids_dir)]
-    if not tables:
-        return list(offered)  # there is nobody to be taken for another
-    numbers: dict[str, str] = {}
-    for path in tables:
-        frame = read_rows(path)
-        for person, number in zip(frame[PERSON_ID], frame.get(column, ()), strict=False):
-            key = str(number).lstrip("0").removesuffix(".0")
-            if isinstance(number, str) and numbers.setdefault(key, person) != person:
-                raise DatasetError(f"{path} has the number {number} of {column} for {person} and {numbers[key]}.")
-    entered = {dict(recording.entities)["sub"] for recording in offered}
-    lacking = sorted(label for label in entered if label.lstrip("0") not in numbers)
-    if lacking:
-        raise DatasetError(
-            f"{column} counts people as they were entered ({lacking[0]}), and a number is no id: add a column "
-            f"'{column}' to {tables[0]} with the number of each person, {lacking[0]} included."
-        )
-    named = []
-    for recording in offered:
-        labels = dict(recording.entities)
-        person = numbers[labels["sub"].lstrip("0")].removeprefix("sub-")
-        named.append(
-            replace(
-                recording, entities=dataset.order_entities(recording.entities, (("sub", label_of(person, tables[0])),))
-            )
-        )
-    check_names(named)
-    return named
 
 
 def _import_recording(of_one: Sequence[Offered], source: str, place: Path, settings: Settings) -> str:
