@@ -71,7 +71,7 @@ def copy_of(outputs, tmp_path):
 def test_what_is_there_is_found_and_what_is_not_is_not(outputs):
     states = {finding.target: finding.state for finding in find_targets(outputs[1])}
     assert states == {"planted_score": FOUND, "null_score": NOT_FOUND, "sex": NOT_FOUND}
-    assert judge_cohort(outputs[1]).headline.startswith("planted_score can be predicted better than chance.")
+    assert judge_cohort(outputs[1]).headline.startswith("planted_score: predicted better than chance.")
 
 
 def test_in_folds_of_eight_the_best_representation_is_that_of_all_predictions(outputs):

@@ -28,8 +28,14 @@ UNDEFINED = "undefined"
 """No score, thus no p."""
 FEW_PEOPLE = 100
 """Fewer get a caution."""
-FEWEST_SHUFFLED = 4
-"""People whose shuffles can give a p below 0.05: 1 / 4! is, 1 / 3! is not."""
+WORDS = {
+    FOUND: "predicted better than chance",
+    NOT_FOUND: "nothing was found",
+    NOT_DECIDED: f"not decided, with fewer than {FEWEST_PERMUTATIONS} permutations (--permutations)",
+    NOT_TESTED: "not tested against chance, without permutations (--permutations)",
+    UNDEFINED: "not tested against chance, since no score is defined",
+}
+"""What is said of a target in a state, the most telling first."""
 
 
 class Finding(NamedTuple):
@@ -123,32 +129,24 @@ def answer(finding: Finding, tables: GroupTables) -> str:
     about = [
         "within sites that are held out" if finding.is_within else "all predictions together",
         f"chance stays below {needed:.2f} in 95 of 100 cohorts" if needed < 1 else "",
+        "of so few people no score is high enough to be found" if needed >= 1 else "",
         f"corrected for {corrected}" if corrected else "",
         count(n, "permutation") + (", no smaller p is possible" if finding.p <= 1 / (1 + n) else ""),
     ]
     p = "" if missing(finding.p) else f", {say_p(finding.p)}"
     told = "; ".join(text for text in about[: len(about) if p else 1] if text)
-    return f"{label} {score:.2f} with {tables.title(finding.best)}{p} ({told}): {_consequence(finding, needed)}"
+    return f"{label} {score:.2f} with {tables.title(finding.best)}{p} ({told}): {_consequence(finding)}"
 
 
-def _consequence(finding: Finding, needed: float) -> str:
-    if finding.state == NOT_TESTED:
-        return "not tested against chance, since no permutations were run (--permutations)"
-    if finding.state == UNDEFINED:
-        return "not tested against chance, since no score is defined in the first repeat"
-    if finding.state == NOT_DECIDED:
-        enough = f"{FEWEST_PERMUTATIONS} permutations would do, 1,000 are better (--permutations)"
-        return f"not decided, since so few permutations cannot give a p below {SIGNIFICANT:g}; {enough}"
-    if finding.site:
-        if finding.state == FOUND and finding.added is not None and not finding.added.adds:
-            return "better than chance within sites, but nothing beyond what is known without a scan was shown"
-        names = ", ".join(f"'{name}'" for name in finding.site["Columns"])
-        begin = "more than" if finding.state == FOUND else "nothing beyond"
-        alone = f"; the site ({names}) alone gives {show_number(finding.site['Score'])}"
-        return f"{begin} the site was shown{'' if missing(finding.site['Score']) else alone}"
-    if finding.state == FOUND:
-        return "predicted better than chance"
-    return "nothing was found" + f"; of so few people no {finding.label} is high enough to be found" * (needed >= 1)
+def _consequence(finding: Finding) -> str:
+    if not finding.site or finding.state not in (FOUND, NOT_FOUND):
+        return WORDS[finding.state]
+    if finding.state == FOUND and finding.added is not None and not finding.added.adds:
+        return "better than chance within sites, but nothing beyond what is known without a scan was shown"
+    names = ", ".join(f"'{name}'" for name in finding.site["Columns"])
+    begin = "more than" if finding.state == FOUND else "nothing beyond"
+    alone = f"; the site ({names}) alone gives {show_number(finding.site['Score'])}"
+    return f"{begin} the site was shown{'' if missing(finding.site['Score']) else alone}"
 
 
 def describe_difference(row: pd.Series, finding: Finding, tables: GroupTables) -> str:

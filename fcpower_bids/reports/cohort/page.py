@@ -9,17 +9,11 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from fcpower_bids.analyses.baselines import FEWEST_PERMUTATIONS
 from fcpower_bids.outputs.group import ENDINGS
 from fcpower_bids.outputs.tables import REMEDY
 from fcpower_bids.reports.cohort.chapters import ANSWERS, CHAPTERS, NOTE, make_chapter, say_left_out
 from fcpower_bids.reports.cohort.findings import (
-    FEWEST_SHUFFLED,
-    FOUND,
-    NOT_DECIDED,
-    NOT_FOUND,
-    NOT_TESTED,
-    UNDEFINED,
+    WORDS,
     Finding,
     answer,
     describe_finding,
@@ -56,14 +50,6 @@ SHOWN = (*ENDINGS, ".json", ".toml", ".md", ".bib")
 MOST_TARGETS, MOST_NAMED = 12, 3
 ALARM = "alarm"
 HEADLINE_WORDS = 20
-STATES = {
-    FOUND: ("{} can be predicted better than chance.", "{} can be predicted within sites."),
-    NOT_FOUND: ("Nothing predicts {} detectably.", "Nothing beyond the site was shown for {}."),
-    NOT_DECIDED: ("For {} the permutations are too few to decide.",) * 2,
-    NOT_TESTED: ("Whether {} can be predicted was not tested against chance.",) * 2,
-    UNDEFINED: ("For {} no score is defined.",) * 2,
-}
-"""The sentences for targets in a state: that do not go with the site, and that do."""
 
 
 # Pages
@@ -154,26 +140,16 @@ def short_answers(verdict: Verdict, tables: GroupTables) -> list[str]:
 def _sentences(targets: list[Finding], tables: GroupTables, further: Sequence[tuple[str, str, str]]) -> list[str]:
     """Answers of the page, the most telling first: the headline takes as many as it has room for."""
     lines: list[str] = []
-    for state, words in STATES.items():
-        for by_site, sentence in zip((False, True), words, strict=True):
-            names = [finding.target for finding in targets if finding.state == state and bool(finding.site) == by_site]
-            lines += [sentence.format(listed(names, MOST_NAMED))] if names else []
-    rows = rank_identification(tables)
-    if len(rows):
-        best, share = rows.iloc[0], percent(rows["accuracy"].iloc[0])
+    for state, word in WORDS.items():
+        names = [each.target + " within sites" * bool(each.site) for each in targets if each.state == state]
+        lines += [f"{listed(names, MOST_NAMED)}: {word}."] if names else []
+    for _, best in rank_identification(tables)[:1].iterrows():
         within = "" if missing(best["accuracy_within"]) else f", {percent(best['accuracy_within'])} within the own site"
-        line = f"{tables.title(best['representation'])} identifies {share} of the scans{within}."
-        if best["p_permutation"] >= SIGNIFICANT:
-            few = "permutations" if best["n_permutations"] < FEWEST_PERMUTATIONS else ""
-            few = "people" if best["n_people"] < FEWEST_SHUFFLED else few
-            line = "No person is identified better than by chance" if not few else f"The {few} are too few to decide"
-            line += f"{' on identification' if few else ''} (at most {share} of the searches find the person)."
-        lines.append(line)
+        chance = "" if best["p_permutation"] < SIGNIFICANT else ", not shown to be better than chance"
+        title = tables.title(best["representation"])
+        lines.append(f"{title} identifies {percent(best['accuracy'])} of the scans{within}{chance}.")
     lines += [text for _, text, anchor in further if anchor == "edges" and (not lines or text.startswith(ANSWERS))]
-    if not lines and further:  # what only describes the cohort is no answer
-        lines = list(dict.fromkeys(text for _, text, anchor in further if anchor not in ("motion", "spectrum")))
-        lines = lines or ["Nothing was predicted or identified; the cohort is described below."]
-    return lines
+    return lines or list(dict.fromkeys(text for _, text, _ in further))
 
 
 def _facts(tables: GroupTables) -> Iterator[tuple[str, str]]:
@@ -183,9 +159,6 @@ def _facts(tables: GroupTables) -> Iterator[tuple[str, str]]:
         yield "In the cohort", f"{people}, {count(len(scans), 'scan')}"
     if predicted := known_people(tables):
         yield "Prediction", predicted
-    facts = tables.facts("identification")
-    if "NumberOfPeople" in facts:
-        yield "Identification", f"{count(facts['NumberOfPeople'], 'person')}, {count(facts['NumberOfScans'], 'scan')}"
     if len(left_out):
         states = left_out["state"].astype(str).value_counts()
         yield "Analyses without tables", ", ".join(f"{n} {state}" for state, n in states.items())
