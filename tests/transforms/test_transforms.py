@@ -70,7 +70,7 @@ def test_uncovered_parcels_stay_missing_and_touch_nobody(transform, recordings):
     np.testing.assert_allclose(result[:, kept][:, :, kept], transform_all(transform, without), atol=1e-12)
 
 
-@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=str)
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
 def test_what_a_transform_of_one_does_to_a_recording_goes_into_its_sidecar(transform, recordings):
     json.dumps(transform.metadata(recordings[0]), allow_nan=False)
 
