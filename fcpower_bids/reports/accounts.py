@@ -106,7 +106,7 @@ class Account:
         return float(self.own.facts.get("qc", {}).get("RepetitionTime") or 0)
 
     @cached_property
-    def said(self) -> list[str]:
+    def sentences(self) -> list[str]:
         """Why it is not used; of one that is, what a reader must know before using it."""
         if self.status.state != DONE:
             return [self.status.reason or "It was not finished. Run the same command again."]
@@ -117,7 +117,7 @@ class Account:
     @property
     def word(self) -> str:
         """Its state in words."""
-        return USED_WITH_CAUTION if self.status.state == DONE and self.said else WORDS[self.status.state]
+        return USED_WITH_CAUTION if self.status.state == DONE and self.sentences else WORDS[self.status.state]
 
     @cached_property
     def volumes(self) -> pd.DataFrame | None:
@@ -190,12 +190,12 @@ def judge(accounts: Sequence[Account], embeddings: Sequence[Status]) -> Verdict:
     """Sum up the status of the recordings of a participant."""
     used = [account for account in accounts if account.status.state == DONE]
     problems = [
-        (account.name, "caution" if account in used else "stop", account.word, sentence)
+        (account.name, "caution" if account.status.state == DONE else "stop", account.word, sentence)
         for account in accounts
-        for sentence in account.said
+        for sentence in account.sentences
     ]
     problems += [(each.recording, "caution", f"embedding {WORDS[each.state]}", each.reason) for each in embeddings]
-    doubted = any(account.said for account in used)
+    doubted = any(account.sentences for account in used)
     n = sum(account.status.state != SKIPPED for account in accounts)
     headline = f"{len(used)} of {count(n, 'recording')} can be used{', with caution' if doubted else ''}."
     level = "stop" if not used else "caution" if problems else "ok"

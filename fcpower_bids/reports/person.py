@@ -94,14 +94,14 @@ def _rows(output_dir: Path, accounts: Sequence[Account]) -> Iterator[dict[str, A
         row: dict[str, Any] = {"recording": account.name, "page": f"{page}.html#{account.name}-0" if there else ""}
         # how the row of its decision begins
         row["whose"] = [page, *(labels_of(account.name).get(key, MISSING) for key in ("ses", "task", "run"))]
-        row |= {"state": account.word, "values": _figures(account, account.quality), "said": account.said}
+        row |= {"state": account.word, "values": _figures(account, account.quality), "said": account.sentences}
         try:
             tables = [table for view in account.views for table in view.files.get("bold", ())]
             # the carpet under the first atlas, where one was kept
             if picture := read_previews(dataset.preview_path(tables[0]), ("thumbnail",)) if tables else {}:
                 row["picture"] = base64.b64encode(picture["thumbnail"].tobytes()).decode("ascii")
         except FcPowerError as error:
-            row["said"] = [*account.said, dataset.without_folders(str(error))]
+            row["said"] = [*account.sentences, dataset.without_folders(str(error))]
         yield row
 
 
