@@ -48,7 +48,7 @@ from fcpower_bids.outputs.status import (
 )
 from fcpower_bids.parallel import executing, say
 from fcpower_bids.records import SITE, Cohort, Table, join
-from fcpower_bids.settings import Method, Settings
+from fcpower_bids.settings import Method, Settings, options
 from fcpower_bids.settings.options import HOLD_OUT, PERMUTE
 from fcpower_bids.store import LOCKS, lock, sweep, sweep_shared, write_shared
 from fcpower_bids.workflows.stored import embed_stored
@@ -214,7 +214,8 @@ def _refuse_other_question(settings: Settings) -> None:
     before = finished.question
     other = [option for option in before if option in now and _in_words(before[option]) != _in_words(now[option])]
     if other and not settings.run.replace:
-        choose_recordings(settings)  # a slip of the pen is no other question
+        if all(options()[name].section != "selection" for name in other):  # else of recordings that may not be here yet
+            choose_recordings(settings)  # a slip of the pen is no other question
         changes = "; ".join(
             f"--{option.replace('_', '-')} {_in_words(before[option])}, now {_in_words(now[option])}"
             for option in other

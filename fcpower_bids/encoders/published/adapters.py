@@ -71,11 +71,11 @@ class ParcelOrder:
         others = [name for name in names if (match := KIND.match(name)) and match[0] in kinds and name not in best]
         if not missing and not others:
             return np.array([where[name] for name in best])
-        wrong = missing or others
+        wrong, how = missing or others, " as an image without a table of names" * (self.atlas == "A424")
         what = "are not among" if missing else "would be found, but others of the same kind are too among"
         raise RecordingError(
             f"{len(missing) or len(self)} of the {len(self)} parcels of {self.atlas} {what} the {len(names)} of the "
-            f"recording ({', '.join(wrong[:3])}{', ...' if len(wrong) > 3 else ''}); use --atlas {self.atlas}."
+            f"recording ({', '.join(wrong[:3])}{', ...' if len(wrong) > 3 else ''}); use --atlas {self.atlas}{how}."
         )
 
 
@@ -356,7 +356,9 @@ def read_number_table(
         if numbered and not np.array_equal(table[:, 0], np.arange(1, rows + 1)):
             raise ValueError(f"its first column is not 1 to {rows}")
     except (OSError, ValueError, KeyError) as error:
-        raise CheckpointError(f"{path} is not the table of numbers that the model needs: {error}.") from None
+        raise CheckpointError(
+            f"{path} is not the table of numbers that the model needs: {str(error).strip()}."
+        ) from None
     return np.asarray(table)
 
 

@@ -130,7 +130,7 @@ class BrainLMEncoder(PublishedEncoder):
         _, median, iqr = statistics.T
         if not (iqr > 0).all():
             raise CheckpointError(f"{aux[STATISTICS]} has an iqr that is not positive; write it again.")
-        rows = np.argsort(places[:, 2], kind="stable")
+        rows = np.argsort(places[:, 2].astype(np.float32), kind="stable")
         return cls(model, rows=rows, side=size.side, median=median, iqr=iqr)
 
     def prepare(self, series: FloatArray, repetition_time: float) -> Tensor:
