@@ -7,8 +7,8 @@ that fetches a file into a scratch folder, from which it is taken when it is who
 
 from __future__ import annotations
 
+import csv
 import json
-import logging
 import os
 import re
 import subprocess
@@ -25,10 +25,9 @@ from typing import Any, NamedTuple
 
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.records import Entities, space_of
-from fcpower_bids.schema import read_spreadsheet
+from fcpower_bids.schema import table_fault
 from fcpower_bids.store import digest_of, load_json, write_bytes
 
-LOGGER = logging.getLogger(__name__)
 BUILTIN, ENTITIES = ("builtin", "demo"), (("atlas", "fcpowerbuiltin"), ("scale", "60"))
 """Names and entities of the parcellation that comes with the program."""
 EXTENSIONS = (".dlabel.nii", ".nii.gz", ".nii")
@@ -244,15 +243,7 @@ class AtlasTable(NamedTuple):
 
 def read_atlas_table(path: Path) -> AtlasTable:
     """Read a BIDS ``dseg.tsv`` or anything close to one; rows are parcels in their order. Raises UsageError."""
-    try:
-        sheet = read_spreadsheet(path)
-    except DatasetError as error:
-        raise UsageError(f"The atlas table {error}") from error
-    for note in sheet.notes:
-        LOGGER.warning("%s", note)
-    rows = [dict(zip(map(str.lower, sheet.names), cells, strict=True)) for cells in sheet.rows]
-    if not rows:
-        raise UsageError(f"The atlas table {path} has no rows: give one per parcel, tab-separated, under a header.")
+    rows = _read_rows(path)
     whole = (name for name in LABEL_COLUMNS if all(re.fullmatch(r"[+-]?\d+", row.get(name, "")) for row in rows))
     label_column = next(whole, None)
     if label_column is None:
@@ -346,6 +337,22 @@ def encode_table(table: AtlasTable) -> bytes:
     rows = ["index\tname\tnetwork\themisphere"]
     rows += ["\t".join(map(str, row)) for row in zip(*table, strict=True)]
     return ("\n".join(rows) + "\n").encode()
+
+
+def _read_rows(path: Path) -> list[dict[str, str]]:
+    try:
+        if (fault := table_fault(path)) is not None:
+            raise UsageError(f"The atlas table {path} {fault}.")
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.DictReader(stream, delimiter="\t", restval="", restkey="more")
+            rows = [{str(key).strip().lower(): str(value).strip() for key, value in row.items()} for row in reader]
+    except FileNotFoundError:
+        raise UsageError(f"The atlas table {path} does not exist: check the path.") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"The atlas table {path} cannot be read ({error}): save it as tab-separated UTF-8.") from error
+    if not rows:
+        raise UsageError(f"The atlas table {path} has no rows: give one per parcel, tab-separated, under a header.")
+    return rows
 
 
 ARCHIVE = "https://templateflow.s3.amazonaws.com"
