@@ -56,10 +56,6 @@ def load_strategy(name_or_path: str | Path) -> Strategy:
     return _load(path, state.st_mtime_ns, state.st_size)
 
 
-KINDS = {"name": str, "methods": str, "columns": list, "optional": list, "references": list, "acompcor": int}
-"""What a strategy file may have."""
-
-
 @lru_cache(maxsize=8)
 def _load(path: Path, _time: int, _size: int) -> Strategy:
     """Read and check a file once for all recordings, until it is another."""
@@ -67,17 +63,22 @@ def _load(path: Path, _time: int, _size: int) -> Strategy:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
         raise UsageError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}.") from None
-    defaults: dict[str, Any] = {"name": path.stem, "optional": [], "references": [], "acompcor": 0}
-    content = defaults | (content if isinstance(content, dict) else {})
-    wrong = [key for key in {**KINDS, **content} if type(content.get(key)) is not KINDS.get(key)]
-    for key, value in content.items():
-        entries = value if isinstance(value, list) else [str(value)]
-        wrong += [key] if not all(isinstance(entry, str) and entry.strip() for entry in entries) else []
-    if wrong or content["acompcor"] < 0:
-        raise UsageError(
-            f"{path} is not a confound strategy: '{[*wrong, 'acompcor'][0]}' is missing, not known, or not of its "
-            "kind: name and methods are texts, columns, optional and references lists of names, acompcor is a number."
-        )
+    if not isinstance(content, dict):
+        raise UsageError(f"{path} is not a confound strategy: it must have the keys 'methods' and 'columns'.")
+    known = {"name", "methods", "columns", "optional", "acompcor", "references"}
+    unknown, absent = sorted(map(str, content.keys() - known)), sorted({"methods", "columns"} - content.keys())
+    if unknown or absent:
+        problem = f"the key '{unknown[0]}' is not known" if unknown else f"the key '{absent[0]}' is missing"
+        raise UsageError(f"{path} is not a confound strategy: {problem}. Its keys are {', '.join(sorted(known))}.")
+    defaults: dict[str, Any] = {"name": path.stem, "columns": [], "optional": [], "references": [], "acompcor": 0}
+    content = defaults | content
+    for key in ("columns", "optional", "references"):
+        value = content[key]
+        if not isinstance(value, list) or not all(isinstance(entry, str) and entry for entry in value):
+            raise UsageError(f"{path}: '{key}' must be a list of names, not {value!r}.")
+        content[key] = tuple(dict.fromkeys(value))
+    if type(content["acompcor"]) is not int or content["acompcor"] < 0:
+        raise UsageError(f"{path}: 'acompcor' must be a number of components, not {content['acompcor']!r}.")
     for entry in content["columns"] + content["optional"]:  # a pattern that is broken or would match parts of names
         if entry.startswith("^") != entry.endswith("$"):
             raise UsageError(f"{path}: the regular expression '{entry}' must begin with ^ and end with $.")
@@ -85,8 +86,11 @@ def _load(path: Path, _time: int, _size: int) -> Strategy:
             re.compile(entry)
         except re.error as error:
             raise UsageError(f"{path}: '{entry}' is not a regular expression: {error}.") from None
-    lists = {key: tuple(dict.fromkeys(value)) for key, value in content.items() if KINDS[key] is list}
-    return Strategy(**content | lists | {key: " ".join(content[key].split()) for key in ("name", "methods")})
+    for key in ("name", "methods"):
+        if not isinstance(content[key], str) or not content[key].strip():
+            raise UsageError(f"{path}: '{key}' must be text, not {content[key]!r}.")
+        content[key] = " ".join(content[key].split())
+    return Strategy(**content)
 
 
 Columns = dict[str, NDArray[np.float64]]

@@ -156,9 +156,9 @@ def test_own_strategy_from_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("methods: A.\ncolumns: [csf]\ncolums: []\n", "'colums' is missing, not known"),
-        ("methods: A.\ncolumns: csf\n", "'columns' is missing, not known"),
-        ("methods: A.\ncolumns: []\nacompcor: -1\n", "'acompcor' is missing, not known"),
+        ("methods: A.\ncolumns: [csf]\ncolums: []\n", "'colums' is not known"),
+        ("methods: A.\ncolumns: csf\n", "must be a list of names"),
+        ("methods: A.\ncolumns: []\nacompcor: -1\n", "number of components"),
         ("methods: A.\ncolumns: ['^(csf$']\n", "not a regular expression"),
         ("methods: A.\ncolumns: !!python/object/apply:os.getcwd []\n", "cannot be read as YAML"),
     ],
