@@ -102,6 +102,9 @@ MOTION_FILE = "Movement_Regressors.txt"
 
 MOTION_ALONE = "It has motion alone: choose --strategy 24P or none."
 
+SPREADSHEET = ('"', ";")
+"""Signs of a spreadsheet program in a header: quotes, or other separators than tabs."""
+DECIMAL_COMMA = re.compile(rb"(?:^|\t)-?\d+,\d+(?:\t|$)")
 NEVER_NEGATIVE = ("framewise_displacement", "dvars")
 LARGEST, LARGEST_DISPLACEMENT = 1e15, 1e3
 """Beyond these (in mm, the second) a table is damaged: scanners give less than 1e6, and a head fits into a metre."""
@@ -119,11 +122,23 @@ def open_table(table: Path) -> tuple[list[str], bytes]:
             f"The confounds table {table} cannot be read: {error}. Copy it again or run fMRIPrep again."
         ) from None
     content = content.removeprefix(codecs.BOM_UTF8)
+    first, *rows = content.splitlines() or [b""]
+    # as a spreadsheet program has changed it: other separators, decimal commas, other ends of lines
+    if fault is None and b"\t" not in first and first.count(b",") > 1:
+        fault = "has commas between its columns, not tabs: save it with tabs"
+    elif fault is None and b"\n" not in content and b"\r" in content:
+        fault = "has lines that end with a carriage return alone: save it with line feeds"
+    elif fault is None and b"\t" in first and any(DECIMAL_COMMA.search(row) for row in rows[:5]):
+        fault = "has decimal commas: save it with decimal points"
     if fault is not None:
         raise RecordingError(f"The confounds table {table} {fault}, copy it again or run fMRIPrep again.")
     header = re.split(rb"[\r\n]", content, maxsplit=1)[0].decode().split("\t")
     if not header[0] or re.fullmatch(r"[-+.\deE]+|n/a", header[0]):
         raise RecordingError(f"{table} is not a confounds table: its first row must hold column names.")
+    if mark := next((mark for mark in SPREADSHEET if mark in "".join(header)), None):
+        raise RecordingError(
+            f"{table} has {mark} in its header, as spreadsheet programs write it: copy the table of fMRIPrep again."
+        )
     return header, content
 
 
