@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fcpower_bids.errors import DatasetError, RecordingError, UsageError
 from fcpower_bids.imaging.confounds import MOTION_FILE, has_cosines_of
 from fcpower_bids.outputs.dataset import order_entities, parse_name
-from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.outputs.tables import read_json, write_json
 from fcpower_bids.records import Entities, Named, Recording, space_of, value_of
 from fcpower_bids.store import lock, replace_folder
 
@@ -235,6 +235,7 @@ ENTITIES = {
 """Configuration of pybids: its two entities that are asked for. Its other forty take a third of an index's time."""
 OTHER_ENTITIES = "entities-of-fcpower_bids.json"
 """No such file is in a dataset: a `layout_config.json` of the user could give suffixes another meaning."""
+MANIFEST = "manifest.json"
 
 
 def list_func_folders(root: Path, subjects: Collection[str] | None = None) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
@@ -276,24 +277,43 @@ def list_files(
     if database_dir is None:
         layout = index()
     else:
+        home = database_dir / f"{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
         # a folder's modification time changes when a file in it appears or disappears
-        times = [(str(place), place.stat().st_mtime_ns) for place in list_func_folders(root)[0]]
-        state = hashlib.sha256(repr((str(root), others.pattern, times)).encode()).hexdigest()[:12]
-        home = database_dir / f"{root.name}-{state}"
-        try:
-            if not home.is_dir():
-                with lock(home.with_name(f"{home.name}.lock")):
-                    if not home.is_dir():  # else another job was quicker
-                        replace_folder(home, lambda folder: _close(index(folder)))
-        except OSError as error:
-            raise UsageError(
-                f"The index cannot be written to {database_dir} ({error.strerror}). "
-                "Give --bids-database-dir a folder that can be written, or leave it out."
-            ) from error
+        times = {place.relative_to(root).as_posix(): place.stat().st_mtime_ns for place in list_func_folders(root)[0]}
+        manifest = {"root": str(root), "pattern": others.pattern, "folders": times}
+        _keep_index(home, manifest, index)
         layout = BIDSLayout(root, validate=False, database_path=home)
     names = layout.get(suffix=list(SUFFIXES), extension=list(EXTENSIONS), return_type="filename")
     _close(layout)
     return sorted(map(Path, names))
+
+
+def _keep_index(home: Path, manifest: dict[str, Any], index: Callable[[Path], BIDSLayout]) -> None:
+    """Make an index in a folder, unless one of the same files is there."""
+
+    def sizes(folder: Path) -> dict[str, int]:  # of the database, which say when it was cut short
+        return {path.name: path.stat().st_size for path in folder.glob("*.sqlite")}
+
+    def is_current() -> bool:
+        try:
+            return read_json(home / MANIFEST) == manifest | sizes(home)
+        except DatasetError:
+            return False
+
+    def build(folder: Path) -> None:
+        _close(index(folder))
+        write_json(folder / MANIFEST, manifest | sizes(folder))
+
+    try:
+        if not is_current():
+            with lock(home.with_suffix(".lock")):
+                if not is_current():  # another job was quicker
+                    replace_folder(home, build)
+    except OSError as error:
+        raise UsageError(
+            f"The index cannot be written to {home.parent} ({error.strerror}). "
+            "Give --bids-database-dir a folder that can be written, or leave it out."
+        ) from error
 
 
 def _close(layout: BIDSLayout) -> None:
