@@ -6,6 +6,7 @@ import argparse
 import atexit
 import gc
 import os
+import re
 import shutil
 import signal
 import sys
@@ -22,6 +23,8 @@ from fcpower_bids.store import explain_refusal, may_write, refuse_links
 
 INTERRUPTED, UNREAD = 130, 141
 """Exit codes of a program that is ended by SIGINT, and by SIGPIPE."""
+LONG = re.compile(r"[^\s/]{300,}")
+"""What is longer than any name of a file: a cell of a table, of which the beginning says enough."""
 SPACES = ("MNI152NLin2009cAsym", "MNI152NLin6Asym")
 
 
@@ -48,8 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except FcPowerError as error:
         if "--debug" in argv:
             traceback.print_exc()
-        print("\n".join(f"fcpower_bids: {line}" for line in str(error).splitlines()), file=sys.stderr)  # noqa: T201
-        return error.exit_code
+        refused = _closed(argv, str(error))
+        shown = LONG.sub(lambda match: f"{match[0][:60]}... ({len(match[0])} characters)", refused or str(error))
+        print("\n".join(f"fcpower_bids: {line}" for line in shown.splitlines()), file=sys.stderr)  # noqa: T201
+        return UsageError.exit_code if refused else error.exit_code
     except BrokenPipeError:  # who reads the output, as head does, has enough
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for stream in (sys.stdout, sys.stderr):
@@ -104,6 +109,20 @@ def _limit_threads(number: int) -> None:
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
         os.environ[variable] = str(number)
     os.environ.setdefault("NO_ET", "1")  # nipype's version check
+
+
+def _closed(argv: Sequence[str], sentence: str) -> str | None:
+    """Name a closed folder of the command line that a sentence is about: Python 3.14 hides that it is there at all."""
+    for word in argv:
+        path = word.rpartition("=")[2]
+        try:
+            os.stat(os.path.join(path, os.curdir))
+        except PermissionError as error:
+            if path in sentence or os.path.abspath(path) in sentence:
+                return explain_refusal(PermissionError(error.errno, error.strerror, path))
+        except (OSError, ValueError):
+            continue
+    return None
 
 
 def predict_parser() -> argparse.ArgumentParser:

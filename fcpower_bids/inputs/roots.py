@@ -89,7 +89,7 @@ def output_folders(settings: Settings, output_dir: Path) -> dict[str, Path]:
 def check_input_folder(folder: Path, kind: str = "input") -> None:
     """Refuse a folder that is not there, whose name and tables are needed. Raises DatasetError."""
     if not folder.is_dir():
-        what = "is not a folder" if folder.exists() else "does not exist, or is closed to you"
+        what = "is not a folder" if folder.exists() else "does not exist"
         raise DatasetError(f"The {kind} folder {folder} {what}. Check the path (and the mount of a container).")
 
 
