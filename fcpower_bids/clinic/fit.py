@@ -40,7 +40,7 @@ from fcpower_bids.parallel import say
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.options import PERMUTE
-from fcpower_bids.store import digest_of, load_json, replace_folder
+from fcpower_bids.store import digest_of, load_json, replace_folder, stored_path
 
 MODEL_REPRESENTATIONS = (FC, FC_POWER)
 """Representations of exportable models: features that follow from one connectome alone."""
@@ -290,7 +290,7 @@ def save_model(path: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str,
 
     def fill(folder: Path) -> None:
         np.savez(folder / WEIGHTS, **arrays)  # type: ignore[arg-type]
-        digests = {WEIGHTS: digest_of(folder / WEIGHTS)}
+        digests = {file.name: digest_of(file) for file in sorted(folder.iterdir())}
         card = {"Format": FORMAT, "SoftwareVersion": __version__, **plain(facts), "Digests": digests}
         write_json(folder / CARD, {**card, "Digests": {**digests, CARD: _digest_of(card)}})
 
@@ -303,16 +303,20 @@ def load_model(path: Path) -> FinalModel:
     """Read a fitted model. Raises DatasetError."""
     if not (path / CARD).is_file():
         raise DatasetError(f"There is no model in {path}. {WHERE}")
+    damaged = DatasetError(f"{path} is not a model of fcpower_bids, or it is damaged. {WHERE}")
     try:
         facts = load_json(path / CARD)
-        if facts.get("Format") != FORMAT:
+        if not isinstance(facts, dict) or facts.get("Format") != FORMAT:
             raise DatasetError(f"{path} is not a model that this version can read ({FORMAT} is needed).")
-        expected = dict(facts["Digests"])
-        facts["Digests"] = {WEIGHTS: expected[WEIGHTS]}
-        found = {WEIGHTS: digest_of(path / WEIGHTS), CARD: _digest_of(facts)}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DatasetError(f"{path} is not a model of fcpower_bids, or it is damaged. {WHERE}") from error
-    if changed := [name for name, digest in found.items() if expected.get(name) != digest]:
+        digests: dict[str, str] = dict(facts.get("Digests") or {})
+        if CARD not in digests:
+            raise damaged
+        facts["Digests"] = {name: digest for name, digest in digests.items() if name != CARD}
+        computed = {name: digest_of(stored_path(path, name)) for name in facts["Digests"]}
+    except (OSError, ValueError, TypeError) as error:
+        raise damaged from error
+    computed[CARD] = _digest_of(facts)
+    if changed := [name for name, digest in digests.items() if computed[name] != digest]:
         raise DatasetError(f"{path}/{changed[0]} is not the file that was written with the model. Copy it again.")
     # these are the files as they were written: a failure from here on is a mistake of ours
     with np.load(path / WEIGHTS, allow_pickle=False) as file:
