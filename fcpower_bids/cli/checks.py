@@ -27,11 +27,6 @@ NOT_NEGATIVE = (
     *("band_stop_min", "band_stop_max", "checkpoint_minutes", "random_seed", "steps"),
     *("high_pass", "low_pass", "fd_thresh", "min_time", "permutations", "nprocs", "mem_mb", "max_mean_fd"),
 )
-BELONGING = {
-    **dict.fromkeys(("band_stop_min", "band_stop_max", "motion_filter_order"), "motion_filter_type"),
-    **dict.fromkeys(("encoder_weights", "encoder_read", "encoder_protocol", "encoder_revision"), "encoder"),
-}
-"""Options that say how another is done, and the latter."""
 OF_ENCODERS = ("torch", "safetensors", "huggingface_hub")
 """Packages of the extra without which no encoder runs; torch is large, and nothing else needs it."""
 OF_TRAINING = (*OF_ENCODERS, "lightning")
@@ -61,6 +56,8 @@ def _cleaning(settings: Settings) -> Iterator[str]:
     if high is not None and low is not None and high >= low:
         yield f"--high-pass {high} Hz must be below --low-pass {low} Hz."
     kind, low, high = method.motion_filter_type, method.band_stop_min, method.band_stop_max
+    if kind is None and (low is not None or high is not None):
+        yield "--band-stop-min and --band-stop-max belong to a --motion-filter-type: choose notch or lp."
     if kind is not None and not low:
         yield f"--motion-filter-type {kind} needs --band-stop-min, in breaths per minute."
     if kind == "notch" and (not high or (low and low >= high)):
@@ -113,9 +110,6 @@ def _choices(settings: Settings) -> Iterator[str]:
     for name, option in options().items():
         if option.choices and settings[name] not in (option.default, *option.choices):
             yield f"{option.flag} must be one of {', '.join(option.choices)}."
-    for name, other in BELONGING.items():
-        if settings[name] != options()[name].default and settings[other] is None:
-            yield f"{options()[name].flag} says how {options()[other].flag} is done, which is not given: leave it out."
     if settings.method.dummy_scans != "auto" and not settings.method.dummy_scans.isdigit():
         yield f"--dummy-scans {settings.method.dummy_scans} must be a whole number or 'auto'."
 
@@ -162,6 +156,8 @@ def _encoder(settings: Settings) -> Iterator[str]:
     method = settings.method
     if method.encoder is not None and method.encoder not in ENCODERS:
         yield f"--encoder {method.encoder}: there is no such encoder. Choose from: {', '.join(ENCODERS)}."
+    if method.encoder is None and method.encoder_weights is not None:
+        yield "--encoder-weights needs --encoder to say what the weights belong to."
     trains = settings.level == "pretrain"
     needed = OF_TRAINING if trains else OF_ENCODERS if method.encoder else ()
     if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
@@ -181,8 +177,6 @@ def _group(settings: Settings) -> Iterator[str]:
     group = settings.group
     if group.folds_file and group.sites == HOLD_OUT:
         yield "--folds-file and --sites hold-out both say who is tested. Give one of them."
-    if settings.level == "pretrain" and group.targets and settings.pretraining.probe is None:
-        yield "--targets are those of a probe, and there is none: leave them out."
     if group.name and (group.name in TAKEN or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", group.name)):
         yield f"--name {group.name} must be at most 64 letters, digits, - and _, and not {' or '.join(TAKEN)}."
     if group.sites != PERMUTE and group.site_column is None and not settings.inputs.derivatives:  # which may be sites

@@ -211,7 +211,8 @@ def _sources(settings: Settings) -> Iterator[tuple[str, Path, list[Offered]]]:
             if "ordinal" in declared and (settings.group.phenotypes or tables_of(settings.bids_dir)):
                 raise UsageError(
                     f"{root}: {declared['about']} counts people as they were entered, and a number is no id. Write a "
-                    f"list with the participant_id and the path of each file, and give {LIST}=TABLE."
+                    f"list with participant_id, path, key (Z), scale (z) and, of several conditions, session_id, and "
+                    f"give {LIST}=TABLE."
                 )
             yield name or layout, root, find_offered(root, declared)
         elif not PREPROCESSED.fullmatch(name or "fmriprep"):

@@ -41,6 +41,8 @@ Source = tuple[Mapping[str, Any], Callable[[], ArrayLike]]
 """What is known of a recording (``problem``: why it is not to be used, if so), and its series (T, P)."""
 WAITING = 1 << 26
 """Bytes of series and vectors from which they are written: a killed run does that much again."""
+AT_ONCE = 256
+"""Recordings that are prepared before the disk has taken them, at most: it bounds memory."""
 Arrays = tuple[NDArray[np.float16], NDArray[np.float32]]
 """Z-scored series (T, P) and teacher vector (P (P - 1) / 2,) of a recording."""
 
@@ -54,9 +56,9 @@ class Prepared(NamedTuple):
     arrays: Arrays | None = None  # None where its content is known
 
 
-def prepare(source: Source, alpha: float, known: Mapping[str, str]) -> Prepared:
-    """Read, standardise and decompose one recording, unless its content is known. Raises RecordingError."""
-    metadata, load = source
+def prepare(source: tuple[Source, str | None], alpha: float) -> Prepared:
+    """Read, standardise and decompose one recording, unless its digest is the known one. Raises RecordingError."""
+    (metadata, load), known = source
     if metadata.get("problem"):
         return Prepared(metadata, metadata["problem"])
     series, names = np.asarray(load()), metadata["parcel_names"]
@@ -65,7 +67,7 @@ def prepare(source: Source, alpha: float, known: Mapping[str, str]) -> Prepared:
     time = float(metadata["repetition_time"])
     digest = hashlib.sha256(np.ascontiguousarray(series, np.float64).tobytes())
     digest.update(json.dumps([metadata["id"], time]).encode())
-    if (sha256 := digest.hexdigest()) == known.get(metadata["id"]):
+    if (sha256 := digest.hexdigest()) == known:
         return Prepared(metadata)
     try:
         z = standardise(series).astype(np.float16)
@@ -100,10 +102,12 @@ def pack_corpus(
     if there:
         pack.forget(sources, there)
     known = {name: row["sha256"] for name, row in pack.rows.items()}
-    fresh = list(pack.fresh(sources))
-    prepared = map_tasks(partial(prepare, alpha=alpha, known=known), fresh)
-    for recording in tqdm(prepared, "packing", len(fresh), disable=None, unit="recording"):
-        pack.add(recording)
+    fresh = [(source, known.get(source[0]["id"])) for source in pack.fresh(sources)]
+    with tqdm(total=len(fresh), desc="packing", disable=None, unit="recording") as bar:
+        for start in range(0, len(fresh), AT_ONCE):
+            for recording in map_tasks(partial(prepare, alpha=alpha), fresh[start : start + AT_ONCE]):
+                pack.add(recording)
+                bar.update()
     pack.flush()
     return pack.finish()
 

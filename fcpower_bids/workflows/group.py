@@ -139,7 +139,7 @@ def _settle(settings: Settings) -> Settings:
         say("The page is made of the tables that are there, whatever else is asked for.", settings)
     group = settings.group
     if group.folds_file and (group.folds or group.repeats):
-        say(f"--folds and --repeats are not used: {group.folds_file.name} has the folds.", settings)
+        say(f"{group.folds_file.name} has the folds: other --folds and --repeats are not used.", settings)
     elif group.sites == HOLD_OUT and group.folds:
         say("--folds is not used: every site is held out in turn.", settings)
     if settings.group.save_models and {FC, FC_POWER}.isdisjoint(settings.group.representations):
