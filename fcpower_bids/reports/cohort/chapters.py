@@ -227,11 +227,10 @@ def _say_encoders(tables: GroupTables) -> Iterator[str]:
             yield f"{target}: no score is defined."
             continue
         tested = others.dropna(subset="p_holm")
-        of_best = tested[tested[["representation", "reference"]].eq(name).any(axis=1)]
-        same = sum(judge(row) == SAME for row in of_best.to_dict("records"))
-        sentence = (
-            f"not distinguishable from {same} of {count(len(of_best), 'other')}" if same else "it differs from all"
-        )
+        of_best = tested[tested[["representation", "reference"]].eq(name).any(axis=1)].to_dict("records")
+        alike = [(row["representation"], row["reference"]) for row in of_best if judge(row) == SAME]
+        same = [tables.title(other) for pair in alike for other in pair if other != name]
+        sentence = f"not distinguishable from {listed(same, 3)}" if same else "it differs from all others"
         sentence = f"{sentence} (Holm's correction over the pairs)" if len(tested) else "not compared"
         highest = f"the highest {score_label(best['score'])} is that of {tables.title(name)} ({best[ranked_by]:.3f})"
         yield f"{target}: {highest}{' within sites that are held out' * bool(within)}; {sentence}."
