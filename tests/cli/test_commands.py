@@ -139,7 +139,7 @@ LEVEL_GROUP = {"--targets", "--folds", "--equal-minutes", "--penalties", "--nbs-
     [
         (["--alpha", "nested"], "group level only"),
         (["--fd-thresh", "nan"], "finite"),
-        (["--band-stop-min", "12"], "--motion-filter-type is done, which is not given"),
+        (["--band-stop-min", "12"], "belong to a --motion-filter-type"),
         (["--motion-filter-type", "notch", "--band-stop-min", "18", "--band-stop-max", "12"], "above its"),
         (["--motion-filter-type", "lp", "--band-stop-min", "6", "--motion-filter-order", "3"], "multiple of 2"),
         (["--transforms", "magic"], "no such transform"),
