@@ -141,7 +141,7 @@ def plant(folder: Path, recordings: int, volumes: int = 200) -> tuple[Path, Path
 def discover(folder: Path, recordings: int, repeats: int) -> None:
     """Time ``--dry-run``, and what it takes of each recording beyond the index and the start."""
     root, labels = plant(folder, recordings)
-    cost, printed = least(repeats, *app(root, folder / "out", "--dry-run", "--atlas", str(labels)))
+    cost, printed = least(repeats, *app(root, folder / "discovered", "--dry-run", "--atlas", str(labels)))
     found = printed.strip().splitlines()[-1].split(" of ")[0]
     print(f"{recordings} recordings discovered ({found}): {cost.wall:.2f} s wall {cost.cpu:.2f} s CPU")
 
